@@ -102,6 +102,8 @@ class EngineArtifactStatus(Status):
     reason: str | None = None
     attempt: int | None = None
     """Number of the current or last attempt, from 1."""
+    attempt_policy: str | None = None
+    """Hash of the policy that attempt ran under: another policy opens another attempt."""
     job_name: str | None = None
     node_name: str | None = None
     gpu: str | None = None

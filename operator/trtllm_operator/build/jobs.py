@@ -1,0 +1,190 @@
+"""The Job of one attempt, for each kind of artefact. A Job is created once and never applied again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from ..api.common import ResourceRequirements
+from ..api.engineartifact import EngineArtifactSpec, Policy
+from ..config import OperatorConfig
+from ..objects import (
+    ARTIFACT,
+    ATTEMPT,
+    CONTAINER_SECURITY,
+    GPU_RESOURCE,
+    MANAGED,
+    POD_SECURITY,
+    POLICY_HASH,
+    RETRY,
+    SCRATCH,
+    STORE,
+    Obj,
+    annotation,
+    env,
+    gpu_affinity,
+    mounts,
+    owner_reference,
+    short_hash,
+    tolerations,
+    volumes,
+)
+
+TOKEN_PATH = "/var/run/secrets/llmengine/token"  # noqa: S105 (a path)
+MODEL_SOURCE = "/model"
+STEP_RESOURCES: dict[str, Any] = {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}}
+KEEP_FINISHED_SECONDS = 86_400
+"""What a Job did is in the artefact's status long before; its log stays readable for a day."""
+
+
+def policy_hash(artifact: Obj, policy: Policy) -> str:
+    """Changes when the policy does or when a person asks for another attempt with the retry annotation."""
+    return short_hash([policy.dump(), annotation(artifact, RETRY)])
+
+
+def attempt_job(artifact: Obj, spec: EngineArtifactSpec, number: int, *, config: OperatorConfig, runner: str) -> dict[str, Any]:
+    """The Job of attempt `number` (from 1). `runner` is the name of the runner's ConfigMap in the namespace."""
+    name, namespace = artifact["metadata"]["name"], artifact["metadata"]["namespace"]
+    labels = {MANAGED: "true", ARTIFACT: name, ATTEMPT: str(number)}
+    if spec.type == "Model":
+        pod = _model_pod(name, spec, config)
+    else:
+        pod = _toolchain_pod(name, spec, config, runner)
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": f"{name}-{number}",
+            "namespace": namespace,
+            "labels": labels,
+            "annotations": {POLICY_HASH: policy_hash(artifact, spec.policy)},
+            "ownerReferences": [owner_reference(artifact)],
+        },
+        "spec": job_spec({"metadata": {"labels": labels}, "spec": pod}, spec.policy.timeout_seconds),
+    }
+
+
+def job_spec(template: Mapping[str, Any], timeout_seconds: int) -> dict[str, Any]:
+    return {
+        "backoffLimit": 0,
+        "activeDeadlineSeconds": timeout_seconds,
+        "ttlSecondsAfterFinished": KEEP_FINISHED_SECONDS,
+        "podReplacementPolicy": "Failed",
+        "podFailurePolicy": {
+            "rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]
+        },
+        "template": template,
+    }
+
+
+def step_container(
+    name: str, step: str, spec: Mapping[str, Any], config: OperatorConfig, volume_mounts: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """A container of the operator's own image that runs one CPU step."""
+    out: dict[str, Any] = {
+        "name": name,
+        "image": config.operator_image,
+        "imagePullPolicy": config.image_pull_policy,
+        "command": ["python3", "-m", "trtllm_operator.steps", step, "--spec", json.dumps(spec, sort_keys=True)],
+        "resources": STEP_RESOURCES,
+        "securityContext": CONTAINER_SECURITY,
+        "volumeMounts": volume_mounts,
+    }
+    if step == "publish":
+        out["env"] = [{"name": "POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}}]
+    return out
+
+
+def base_pod(placement: Policy, volumes_: list[dict[str, Any]], *, gpu: bool = False) -> dict[str, Any]:
+    """What every Pod of a Job has: restricted, without a token of the API server, never restarted in place."""
+    pod: dict[str, Any] = {
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": POD_SECURITY,
+        "volumes": volumes_,
+    }
+    if placement.node_selector:
+        pod["nodeSelector"] = dict(placement.node_selector)
+    if tolerated := tolerations(placement, gpu=gpu):
+        pod["tolerations"] = tolerated
+    return pod
+
+
+def with_model_source(pod: dict[str, Any], container: dict[str, Any], spec: Policy, claim: str | None, config: OperatorConfig) -> None:
+    """Gives a container what reaching the model takes: the hub's endpoint and the token as a file, or the model's claim."""
+    if claim:
+        pod["volumes"].append({"name": "model", "persistentVolumeClaim": {"claimName": claim}})
+        container["volumeMounts"].append({"name": "model", "mountPath": MODEL_SOURCE, "readOnly": True})
+        return
+    values = {"HF_HOME": f"{SCRATCH}/hf", "HF_HUB_DISABLE_TELEMETRY": "1"}
+    if config.hub_endpoint:
+        values["HF_ENDPOINT"] = config.hub_endpoint
+    if secret := spec.token_secret_ref:
+        values["HF_TOKEN_PATH"] = TOKEN_PATH
+        pod["volumes"].append(
+            {"name": "token", "secret": {"secretName": secret.name, "items": [{"key": secret.key, "path": "token"}], "defaultMode": 0o440}}
+        )
+        container["volumeMounts"].append({"name": "token", "mountPath": TOKEN_PATH.rpartition("/")[0], "readOnly": True})
+    container["env"] = container.get("env", []) + env(values)
+
+
+def _model_pod(name: str, spec: EngineArtifactSpec, config: OperatorConfig) -> dict[str, Any]:
+    pinned = spec.inputs.model
+    assert pinned is not None
+    pod = base_pod(spec.policy, volumes(_claim(spec)))
+    fetch = {"artifact": name, "inputs": spec.inputs.dump(), "model": pinned.dump(), "store": STORE, "root": MODEL_SOURCE}
+    container = step_container("fetch", "fetch", fetch, config, mounts(store_writable=True))
+    claim = pinned.persistent_volume_claim.claim_name if pinned.persistent_volume_claim else None
+    with_model_source(pod, container, spec.policy, claim, config)
+    pod["containers"] = [container]
+    return pod
+
+
+def _toolchain_pod(name: str, spec: EngineArtifactSpec, config: OperatorConfig, runner: str) -> dict[str, Any]:
+    inputs, gpus = spec.inputs, spec.policy.gpus
+    pod = base_pod(spec.policy, volumes(_claim(spec), runner=runner, shared_memory=True), gpu=gpus > 0)
+    if inputs.gpu:
+        pod["affinity"] = gpu_affinity(inputs.gpu)
+    verb = "build" if spec.type == "Engine" else "convert"
+    where = {"artifact": name, "store": STORE, "scratch": SCRATCH}
+    stage = {**where, "parent": inputs.parent}
+    run = {
+        "artifact": name,
+        "command": list(inputs.command),
+        "parent": f"{STORE}/{inputs.parent}",
+        "output": f"{SCRATCH}/output",
+        "expected": spec.expected.dump() if spec.expected else {},
+        "gpu": inputs.gpu.dump() if inputs.gpu else None,
+    }
+    publish = {**where, "type": spec.type, "inputs": inputs.dump()}
+    pod["initContainers"] = [
+        step_container("stage", "stage", stage, config, mounts()),
+        {
+            "name": verb,
+            "image": inputs.image,
+            "imagePullPolicy": config.image_pull_policy,
+            "command": ["python3", "/opt/llmengine/runner.pyz", verb, "--spec", json.dumps(run, sort_keys=True)],
+            "workingDir": SCRATCH,
+            "env": env({"HOME": SCRATCH, "HF_HUB_OFFLINE": "1"}),
+            "resources": _resources(spec.policy.resources, gpus),
+            "securityContext": CONTAINER_SECURITY,
+            "volumeMounts": mounts(runner=True, shared_memory=True),
+        },
+    ]
+    pod["containers"] = [step_container("publish", "publish", publish, config, mounts(store_writable=True))]
+    return pod
+
+
+def _claim(spec: EngineArtifactSpec) -> str:
+    store = spec.inputs.storage.persistent_volume_claim
+    assert store is not None  # the schema demands it
+    return store.claim_name
+
+
+def _resources(requirements: ResourceRequirements | None, gpus: int) -> dict[str, Any]:
+    out: dict[str, Any] = requirements.dump() if requirements else {}
+    if gpus:
+        out["limits"] = {**out.get("limits", {}), GPU_RESOURCE: str(gpus)}
+    return out

@@ -1,0 +1,149 @@
+"""Pieces of Kubernetes objects that builds and servers share."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .api import API_VERSION, GROUP, common
+from .api.engineartifact import GpuClass
+
+Obj = Mapping[str, Any]
+
+MANAGED = f"{GROUP}/managed"
+ENGINE = f"{GROUP}/engine"
+TARGET = f"{GROUP}/target"
+REVISION = f"{GROUP}/revision"
+ARTIFACT = f"{GROUP}/artifact"
+ATTEMPT = f"{GROUP}/attempt"
+POLICY_HASH = f"{GROUP}/policy-hash"
+RETRY = f"{GROUP}/retry"
+
+USER_ID = 65532
+STORE, SCRATCH, RUNNER = "/store", "/scratch", "/opt/llmengine"
+PRODUCT_LABEL = "nvidia.com/gpu.product"
+MAJOR_LABEL, MINOR_LABEL = "nvidia.com/gpu.compute.major", "nvidia.com/gpu.compute.minor"
+MEMORY_LABEL = "nvidia.com/gpu.memory"
+GPU_RESOURCE = "nvidia.com/gpu"
+
+POD_SECURITY = {
+    "runAsNonRoot": True,
+    "runAsUser": USER_ID,
+    "runAsGroup": USER_ID,
+    "fsGroup": USER_ID,
+    "fsGroupChangePolicy": "OnRootMismatch",
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+CONTAINER_SECURITY = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "readOnlyRootFilesystem": True,
+}
+
+
+@dataclass(frozen=True)
+class Runner:
+    """The runner as a namespace gets it: an immutable ConfigMap named after the content."""
+
+    content: bytes
+
+    @property
+    def config_map(self) -> str:
+        return f"llmengine-runner-{hashlib.sha256(self.content).hexdigest()[:8]}"
+
+
+def short_hash(value: Any, digits: int = 8) -> str:
+    """Hex digits of the SHA-256 of the canonical JSON of `value`."""
+    canonical = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(canonical.encode()).hexdigest()[:digits]
+
+
+def owner_reference(owner: Obj) -> dict[str, Any]:
+    meta = owner["metadata"]
+    return {
+        "apiVersion": API_VERSION,
+        "kind": owner["kind"],
+        "name": meta["name"],
+        "uid": meta["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def gpu_affinity(gpu: GpuClass) -> dict[str, Any]:
+    """Required affinity to nodes of exactly this GPU: an engine runs on no other."""
+    major, minor = gpu.compute_capability.split(".")
+    wanted = {PRODUCT_LABEL: gpu.product, MAJOR_LABEL: major, MINOR_LABEL: minor}
+    expressions = [{"key": key, "operator": "In", "values": [value]} for key, value in wanted.items()]
+    return {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": expressions}]}
+        }
+    }
+
+
+def tolerations(placement: common.NodePlacement, *, gpu: bool) -> list[dict[str, Any]]:
+    """The user's tolerations and, for a Pod that asks for GPUs, of the taint that GPU nodes usually carry."""
+    own = [{"key": GPU_RESOURCE, "operator": "Exists", "effect": "NoSchedule"}] if gpu else []
+    return own + [t.dump() for t in placement.tolerations]
+
+
+def env(values: Mapping[str, str]) -> list[dict[str, str]]:
+    return [{"name": name, "value": value} for name, value in values.items()]
+
+
+def volumes(claim_name: str, *, runner: str | None = None, shared_memory: bool = False) -> list[dict[str, Any]]:
+    """The store, scratch space, a writable /tmp; with `runner` its ConfigMap."""
+    out: list[dict[str, Any]] = [
+        {"name": "store", "persistentVolumeClaim": {"claimName": claim_name}},
+        {"name": "scratch", "emptyDir": {}},
+        {"name": "tmp", "emptyDir": {}},
+    ]
+    if shared_memory:
+        out.append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}})
+    if runner:
+        out.append({"name": "runner", "configMap": {"name": runner}})
+    return out
+
+
+def mounts(*, store_writable: bool = False, runner: bool = False, shared_memory: bool = False) -> list[dict[str, Any]]:
+    """Mounts for `volumes`, the same paths in every container; only publication gets a writable store."""
+    store: dict[str, Any] = {"name": "store", "mountPath": STORE}
+    if not store_writable:
+        store["readOnly"] = True
+    out = [store, {"name": "scratch", "mountPath": SCRATCH}, {"name": "tmp", "mountPath": "/tmp"}]  # noqa: S108 (in the Pod)
+    if shared_memory:
+        out.append({"name": "shm", "mountPath": "/dev/shm"})  # noqa: S108 (in the Pod)
+    if runner:
+        out.append({"name": "runner", "mountPath": RUNNER, "readOnly": True})
+    return out
+
+
+def runner_config_map(runner: Runner, namespace: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": runner.config_map, "namespace": namespace, "labels": {MANAGED: "true"}},
+        "immutable": True,
+        "binaryData": {"runner.pyz": base64.b64encode(runner.content).decode()},
+    }
+
+
+def label(obj: Obj, key: str) -> str | None:
+    value = (obj["metadata"].get("labels") or {}).get(key)
+    return None if value is None else str(value)
+
+
+def annotation(obj: Obj, key: str) -> str | None:
+    value = (obj["metadata"].get("annotations") or {}).get(key)
+    return None if value is None else str(value)
+
+
+def condition_true(obj: Obj, type_: str) -> Obj | None:
+    """The condition of that type if it is True."""
+    conditions: Iterable[Obj] = obj.get("status", {}).get("conditions") or ()
+    return next((c for c in conditions if c["type"] == type_ and c["status"] == "True"), None)
