@@ -7,19 +7,29 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from .markers import Status
+from .markers import ListMap, Status
 
 ConditionStatus = Literal["True", "False", "Unknown"]
 
 
 class Condition(Status):
+    """One thing that is true or not of the object, why, and since when."""
+
     type: Annotated[str, Field(max_length=316)]
+    """What the condition is about, for example Ready."""
     status: ConditionStatus
+    """Whether it is so."""
     reason: Annotated[str, Field(min_length=1, max_length=1024, pattern=r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$")]
+    """Why, in one word for programs."""
     message: Annotated[str, Field(max_length=32768)] = ""
-    last_transition_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})]
+    """Why, for people: what is wrong, the numbers and what would fix it."""
+    last_transition_time: Annotated[str, Field(max_length=64, json_schema_extra={"format": "date-time"})]
     """When `status` last changed."""
     observed_generation: Annotated[int, Field(ge=0)]
+    """metadata.generation of the spec that the condition speaks of."""
+
+
+Conditions = Annotated[tuple[Condition, ...], Field(max_length=32), ListMap("type")]
 
 
 def transition(

@@ -7,47 +7,79 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from .common import NodePlacement, ResourceRequirements, SecretKeyReference, Storage
-from .conditions import Condition
-from .markers import Cel, ListMap, Name, Object, Status
+from .conditions import Conditions
+from .markers import Cel, Name, Object, Status
 
 KIND = "EngineArtifact"
 PLURAL = "engineartifacts"
 
+ROOT_RULES = (
+    Cel(
+        "self.metadata.name.matches('^(model|checkpoint|engine)-[0-9a-f]{20}$') && "
+        "self.metadata.name.startsWith(self.spec.type.lowerAscii() + '-')",
+        message="an EngineArtifact is named after its type and 20 hexadecimal digits of the hash of its inputs, "
+        "for example engine-0123456789abcdef0123; the operator makes it",
+        field_path=".metadata.name",
+    ),
+)
+
 ArtifactType = Literal["Model", "Checkpoint", "Engine"]
 Phase = Literal["Pending", "Running", "Ready", "Failed"]
+Word = Annotated[str, Field(max_length=253)]
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", max_length=64)]
+Limit = Annotated[int, Field(ge=1, le=16_777_216)]
+Time = Annotated[str, Field(max_length=64, json_schema_extra={"format": "date-time"})]
 
 
 class PinnedHuggingFace(Object):
-    repo: Annotated[str, Field(max_length=192)]
-    commit: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
+    """A repository of the hub at one commit."""
+
+    repo: Annotated[str, Field(min_length=1, max_length=192)]
+    """Name of the repository."""
+    commit: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$", max_length=40)]
+    """The commit."""
 
 
 class PinnedPersistentVolumeClaim(Object):
+    """A directory on a claim, as it was when it was inspected."""
+
     claim_name: Name
-    path: Annotated[str, Field(max_length=512)]
-    digest: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    """Name of the PersistentVolumeClaim."""
+    path: Annotated[str, Field(min_length=1, max_length=512)]
+    """Directory relative to the root of the volume."""
+    digest: Digest
     """Of the files' identity as inspected; a directory that has changed since is refused."""
 
 
+@Cel(
+    "(has(self.huggingFace) ? 1 : 0) + (has(self.persistentVolumeClaim) ? 1 : 0) == 1",
+    message="give exactly one of huggingFace and persistentVolumeClaim",
+)
 class PinnedModel(Object):
     """A model source at exactly one content."""
 
     hugging_face: PinnedHuggingFace | None = None
+    """A repository of the hub."""
     persistent_volume_claim: PinnedPersistentVolumeClaim | None = None
+    """A directory on a claim."""
 
 
 class GpuClass(Object):
     """What the engine is bound to."""
 
-    product: Annotated[str, Field(max_length=63)]
-    compute_capability: Annotated[str, Field(pattern=r"^[0-9]+\.[0-9]$")]
+    product: Annotated[str, Field(min_length=1, max_length=63)]
+    """The node label nvidia.com/gpu.product."""
+    compute_capability: Annotated[str, Field(pattern=r"^[0-9]+\.[0-9]$", max_length=8)]
+    """Compute capability, for example 9.0."""
 
 
 class Inputs(Object):
     """Everything the content depends on; the artefact's name is a hash of it."""
 
     key_schema: Literal[1] = 1
+    """Version of the rule by which the name follows from the inputs."""
     model: PinnedModel | None = None
+    """Source of the files, of a Model."""
     parent: Name | None = None
     """Artefact this one is made from."""
     image: Annotated[str | None, Field(max_length=512)] = None
@@ -55,63 +87,106 @@ class Inputs(Object):
     command: Annotated[tuple[Annotated[str, Field(max_length=1024)], ...], Field(max_length=128)] = ()
     """Effective command line; {parent}, {model} and {output} stand for the mounted directories."""
     gpu: GpuClass | None = None
+    """GPU that an Engine is built on and for."""
     storage: Storage
+    """Where the artefact is kept."""
 
 
 class Expectation(Object):
     """What verification must find in what was made; it follows from the inputs and is not hashed."""
 
-    release: str
-    tensor_parallel: int = 1
-    pipeline_parallel: int = 1
-    dtype: str | None = None
-    quant_algo: str | None = None
-    kv_cache_quant_algo: str | None = None
-    max_batch_size: int | None = None
-    max_input_len: int | None = None
-    max_seq_len: int | None = None
-    max_num_tokens: int | None = None
-    max_beam_width: int | None = None
+    release: Annotated[str, Field(max_length=32)]
+    """TensorRT-LLM release."""
+    tensor_parallel: Annotated[int, Field(ge=1, le=64)] = 1
+    """Ranks over which each layer is split."""
+    pipeline_parallel: Annotated[int, Field(ge=1, le=64)] = 1
+    """Ranks over which the layers are spread."""
+    dtype: Word | None = None
+    """Type of weights that are not quantised."""
+    quant_algo: Word | None = None
+    """Quantisation of the weights, in TensorRT-LLM's own words."""
+    kv_cache_quant_algo: Word | None = None
+    """Quantisation of the KV cache, in TensorRT-LLM's own words."""
+    max_batch_size: Limit | None = None
+    """Sequences in flight at once."""
+    max_input_len: Limit | None = None
+    """Longest prompt in tokens."""
+    max_seq_len: Limit | None = None
+    """Longest prompt and answer in tokens."""
+    max_num_tokens: Limit | None = None
+    """Tokens processed in one step."""
+    max_beam_width: Limit | None = None
+    """Beams of beam search."""
 
 
 class Policy(NodePlacement):
     """How it is built. May change; a change opens a new attempt for what failed."""
 
     resources: ResourceRequirements | None = None
+    """Of the container that does the work."""
     gpus: Annotated[int, Field(ge=0, le=64)] = 0
-    timeout_seconds: Annotated[int, Field(ge=1)] = 3600
+    """GPUs of the container that does the work."""
+    timeout_seconds: Annotated[int, Field(ge=1, le=604_800)] = 3600
+    """Longest run of one attempt."""
     max_attempts: Annotated[int, Field(ge=1, le=20)] = 3
+    """Attempts before it is given up."""
     token_secret_ref: SecretKeyReference | None = None
+    """Token for the model's source."""
 
 
 @Cel(
     "self.type == 'Model' ? has(self.inputs.model) : has(self.inputs.parent)",
     message="a Model has inputs.model, a Checkpoint or Engine has inputs.parent",
 )
+@Cel(
+    "self.type == 'Engine' ? has(self.inputs.gpu) : !has(self.inputs.gpu)",
+    message="an Engine has inputs.gpu, a Model or Checkpoint has not: it fits every GPU",
+)
+@Cel(
+    "self.type == 'Model' || (has(self.inputs.image) && has(self.inputs.command))",
+    message="a Checkpoint or Engine has inputs.image and inputs.command",
+)
 class EngineArtifactSpec(Object):
+    """What it is made from, and how."""
+
     type: Annotated[ArtifactType, Cel("self == oldSelf", message="type is immutable")]
+    """Model: the files of the model; Checkpoint: converted weights; Engine: what Triton loads."""
     inputs: Annotated[Inputs, Cel("self == oldSelf", message="inputs are immutable: another input is another artefact")]
+    """Everything the content depends on; immutable."""
     expected: Expectation | None = None
+    """What verification must find in what was made."""
     policy: Policy = Policy()
+    """How it is built; may change."""
 
 
 class EngineArtifactStatus(Status):
-    observed_generation: int = -1
-    conditions: Annotated[tuple[Condition, ...], ListMap("type")] = ()
+    """Where the build stands and what came out of it."""
+
+    observed_generation: Annotated[int, Field(ge=-1)] = -1
+    """metadata.generation that the status speaks of; -1 is that nobody has looked yet."""
+    conditions: Conditions = ()
+    """Ready, and Reconciling or Stalled."""
     phase: Phase | None = None
-    reason: str | None = None
-    attempt: int | None = None
+    """Where it stands, in one word."""
+    reason: Annotated[str | None, Field(max_length=1024)] = None
+    """Why it is in that phase, in one word."""
+    attempt: Annotated[int | None, Field(ge=0)] = None
     """Number of the current or last attempt, from 1."""
-    attempt_policy: str | None = None
-    """Hash of the policy that attempt ran under: another policy opens another attempt."""
-    job_name: str | None = None
-    node_name: str | None = None
-    gpu: str | None = None
+    job_name: Word | None = None
+    """Job of that attempt."""
+    node_name: Word | None = None
+    """Node it ran on."""
+    gpu: Word | None = None
     """Name of the GPU the build saw."""
-    start_time: str | None = None
-    completion_time: str | None = None
-    duration_seconds: int | None = None
-    size_bytes: int | None = None
-    manifest_digest: str | None = None
+    start_time: Time | None = None
+    """When the attempt began."""
+    completion_time: Time | None = None
+    """When the attempt ended."""
+    duration_seconds: Annotated[int | None, Field(ge=0)] = None
+    """Time the build took."""
+    size_bytes: Annotated[int | None, Field(ge=0)] = None
+    """Size of the files."""
+    manifest_digest: Digest | None = None
     """SHA-256 of manifest.json, which names every file with size and SHA-256."""
-    peak_host_memory_bytes: int | None = None
+    peak_host_memory_bytes: Annotated[int | None, Field(ge=0)] = None
+    """Most host memory the build had in use."""

@@ -7,11 +7,29 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from .common import NodePlacement, ResourceRequirements, SecretKeyReference, Storage, TargetName
-from .conditions import Condition
-from .markers import Cel, ListMap, Name, Object, Status
+from .conditions import Conditions
+from .markers import Cel, Extension, ListMap, Name, Object, Status
 
 KIND = "LLMEngine"
 PLURAL = "llmengines"
+
+MAX_NAME_LENGTH = 36
+"""Of an LLMEngine: `<name>-<target>-<8 hex>` with a target of 16 fits the 63 characters of a label."""
+
+ROOT_RULES = (
+    Cel(
+        f"size(self.metadata.name) <= {MAX_NAME_LENGTH}",
+        message=f"the name must be at most {MAX_NAME_LENGTH} characters: the names of Deployments and Services "
+        "are made from it and the target's",
+        field_path=".metadata.name",
+    ),
+    Cel(
+        "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
+        message="the name must begin with a letter and hold lower-case letters, digits and '-' only: "
+        "the names of Services are made from it",
+        field_path=".metadata.name",
+    ),
+)
 
 Dtype = Literal["auto", "float16", "bfloat16", "float32"]
 Quantization = Literal["none", "fp8", "fp8_rowwise", "int8_wo", "int4_wo", "int4_awq", "int8_sq", "w4a8_awq", "nvfp4"]
@@ -22,17 +40,32 @@ TokenCount = Annotated[int, Field(ge=1, le=16_777_216)]
 class HuggingFaceModel(Object):
     """A model repository on the Hugging Face hub or a server with its routes."""
 
-    repo: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?$", max_length=192)]
-    revision: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$", max_length=128)] = "main"
+    repo: Annotated[
+        str,
+        Field(min_length=1, max_length=192, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?$"),
+        Cel("!self.contains('..') && !self.contains('--')", message="the hub allows neither '..' nor '--' in a name"),
+    ]
+    """Name of the repository, for example meta-llama/Llama-3.1-8B-Instruct."""
+    revision: Annotated[
+        str,
+        Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$"),
+        Cel("!self.contains('..')", message="a revision has no '..' in it"),
+    ] = "main"
     """Commit, tag or branch. A branch is resolved once, to the commit it then names; pin the commit to be exact."""
     token_secret_ref: SecretKeyReference | None = None
+    """Token for a gated or private repository; a file where the model is inspected and fetched, and nowhere else."""
 
 
 class PersistentVolumeClaimModel(Object):
     """A model directory on a claim in the same namespace: config.json, tokenizer files, safetensors."""
 
     claim_name: Name
-    path: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._/-]*$", max_length=512), Cel("!self.contains('..')", message="path must not contain '..'")]
+    """Name of the PersistentVolumeClaim."""
+    path: Annotated[
+        str,
+        Field(min_length=1, max_length=512, pattern=r"^[A-Za-z0-9_][A-Za-z0-9._/-]*$"),
+        Cel("!self.contains('..')", message="path must not contain '..'"),
+    ]
     """Directory of the model, relative to the root of the volume."""
 
 
@@ -41,24 +74,36 @@ class PersistentVolumeClaimModel(Object):
     message="give exactly one of huggingFace and persistentVolumeClaim",
 )
 class ModelSource(Object):
+    """Where the model comes from: exactly one source."""
+
     hugging_face: HuggingFaceModel | None = None
+    """A repository of the Hugging Face hub."""
     persistent_volume_claim: PersistentVolumeClaimModel | None = None
+    """A directory on a claim."""
 
 
 class Precision(Object):
+    """Number formats. What a GPU generation and a release cannot do is said in the condition Validated."""
+
     dtype: Dtype = "auto"
     """Type of the weights that are not quantised and of the activations; auto takes the checkpoint's own."""
     quantization: Quantization = "none"
-    """TensorRT-LLM's own name of the format."""
+    """Format of the weights, by TensorRT-LLM's own name; none keeps them as dtype says."""
     kv_cache: KvCacheDtype = "auto"
     """Type of the KV cache; auto is the type of the activations."""
 
 
+@Cel(
+    "(has(self.tensor) ? self.tensor : 1) * (has(self.pipeline) ? self.pipeline : 1) <= 64",
+    message="tensor x pipeline must be at most 64: all GPUs of one server are in one node",
+)
 class Parallelism(Object):
-    """How many GPUs of one node one server uses."""
+    """How many GPUs of one node one server uses: tensor x pipeline."""
 
     tensor: Annotated[int, Field(ge=1, le=64)] = 1
+    """GPUs over which each layer is split; must divide the model's attention heads."""
     pipeline: Annotated[int, Field(ge=1, le=64)] = 1
+    """GPUs over which the layers are spread."""
 
 
 @Cel(
@@ -78,6 +123,7 @@ class Budgets(Object):
     max_num_tokens: TokenCount
     """Tokens processed in one step over all sequences; without chunked context also a limit of the prompt."""
     max_beam_width: Annotated[int, Field(ge=1, le=256)] = 1
+    """Beams of beam search; each takes the KV cache of one sequence."""
 
 
 class GpuSelector(Object):
@@ -91,8 +137,11 @@ class Target(Object):
     """One GPU generation to build for and serve on."""
 
     name: TargetName
+    """Name of the target; part of the names of its Service and Deployments."""
     gpu: GpuSelector
+    """The GPUs."""
     replicas: Annotated[int, Field(ge=0, le=1000)] = 1
+    """Servers to run; each takes tensor x pipeline GPUs."""
 
 
 class Build(NodePlacement):
@@ -103,6 +152,7 @@ class Build(NodePlacement):
     timeout_seconds: Annotated[int, Field(ge=60, le=604_800)] | None = None
     """Longest run of one attempt; by default computed from the model's size."""
     max_attempts: Annotated[int, Field(ge=1, le=20)] = 3
+    """Attempts at one artefact before it is given up; a failure that cannot pass is not tried again."""
 
 
 class Serving(NodePlacement):
@@ -111,62 +161,96 @@ class Serving(NodePlacement):
     kv_cache_free_gpu_memory_percent: Annotated[int, Field(ge=1, le=99)] = 90
     """Share of the GPU memory that is free once the engine is loaded that the KV cache takes."""
     resources: ResourceRequirements | None = None
+    """Of the server; by default computed from the model."""
     max_queue_size: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     """Requests that may wait before further ones are refused with 503; 0 is no limit."""
 
 
 class LLMEngineSpec(Object):
+    """What is wanted."""
+
     model: ModelSource
-    release: Annotated[str, Field(pattern=r"^[0-9]+\.[0-9]+(\.[0-9]+)?([a-z0-9.]*)$", max_length=32)]
-    """TensorRT-LLM release that builds and serves, as the operator's catalogue names it."""
+    """The model to serve."""
+    release: Annotated[str, Field(min_length=1, max_length=32, pattern=r"^[0-9]+\.[0-9]+(\.[0-9]+)?([a-z0-9.]*)$")]
+    """TensorRT-LLM release that builds and serves, as the operator's catalogue names it, for example 1.2.1."""
     precision: Precision = Precision()
+    """Number formats of weights, activations and KV cache."""
     parallelism: Parallelism = Parallelism()
+    """How many GPUs of one node one server uses."""
     budgets: Budgets
+    """Limits compiled into the engine."""
     targets: Annotated[tuple[Target, ...], Field(min_length=1, max_length=16), ListMap("name")]
+    """GPU generations to build for and serve on; one engine is built for each."""
     build: Build = Build()
+    """How build Jobs run. A change never rebuilds an engine that is made."""
     storage: Storage
+    """Where models, checkpoints and engines are kept."""
     serving: Serving = Serving()
+    """How Triton runs. A change never rebuilds an engine."""
+
+
+Word = Annotated[str, Field(max_length=253)]
+Count = Annotated[int, Field(ge=0)]
 
 
 class ResolvedModel(Status):
     """What the inspection Job found in the model; the planner's whole knowledge of it."""
 
-    source_hash: str
+    source_hash: Word
     """Of the spec.model that was inspected: another source is inspected anew."""
-    revision: str
+    revision: Word
     """The commit, or a digest of the files' identity for a claim."""
-    architecture: str
-    facts: dict[str, int | float | str | bool | None] = {}
+    architecture: Word
+    """Class of the model, as config.json names it."""
+    facts: Annotated[
+        dict[str, int | float | str | bool | None], Field(max_length=128), Extension("preserve-unknown-fields", True)
+    ] = {}
     """Facts of config.json and the tensor headers, by the names of planning.model.ModelFacts."""
 
 
 class TargetStatus(Status):
-    name: str
-    gpu: str | None = None
+    """What runs on one GPU generation."""
+
+    name: Word
+    """Name of the target."""
+    gpu: Word | None = None
     """Product and compute capability of the GPUs, once known."""
-    artifact: str | None = None
+    artifact: Word | None = None
     """Engine artefact wanted for this generation."""
-    wanted_revision: str | None = None
-    served_revision: str | None = None
+    wanted_revision: Word | None = None
+    """Revision that the spec asks for."""
+    served_revision: Word | None = None
     """Revision the Service selects."""
-    served_artifact: str | None = None
-    replicas: int | None = None
-    ready_replicas: int | None = None
-    service: str | None = None
-    reason: str | None = None
-    message: str | None = None
-    weights_bytes: int | None = None
+    served_artifact: Word | None = None
+    """Engine artefact of the served revision."""
+    replicas: Count | None = None
+    """Servers of the served revision that are wanted."""
+    ready_replicas: Count | None = None
+    """Servers of the served revision that answer."""
+    service: Word | None = None
+    """Service of the target."""
+    reason: Annotated[str | None, Field(max_length=1024)] = None
+    """Why the wanted revision does not serve, in one word."""
+    message: Annotated[str | None, Field(max_length=32768)] = None
+    """Why the wanted revision does not serve."""
+    weights_bytes: Count | None = None
     """Weights per GPU, computed before the build."""
-    kv_cache_bytes_per_token: int | None = None
-    """Per GPU."""
-    kv_cache_tokens: int | None = None
+    kv_cache_bytes_per_token: Count | None = None
+    """KV cache of one token per GPU."""
+    kv_cache_tokens: Count | None = None
     """Tokens the KV cache of one server is computed to hold."""
 
 
 class LLMEngineStatus(Status):
-    observed_generation: int = -1
-    conditions: Annotated[tuple[Condition, ...], ListMap("type")] = ()
-    reason: str | None = None
+    """What the operator sees and does."""
+
+    observed_generation: Annotated[int, Field(ge=-1)] = -1
+    """metadata.generation that the status speaks of; -1 is that nobody has looked yet."""
+    conditions: Conditions = ()
+    """Ready, Available, Validated, ArtifactsReady, and Reconciling or Stalled while they hold."""
+    reason: Annotated[str | None, Field(max_length=1024)] = None
     """Why the object is not Ready, in one word, for the table of kubectl get."""
     model: ResolvedModel | None = None
-    targets: Annotated[tuple[TargetStatus, ...], ListMap("name")] = ()
+    """The model that was inspected."""
+    targets: Annotated[tuple[TargetStatus, ...], Field(max_length=64), ListMap("name")] = ()
+    """The targets, each with what it wants and serves."""

@@ -15,6 +15,7 @@ QUANTITY_PATTERN = (
     r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"
     r"(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$"
 )
+LABEL_VALUE_PATTERN = r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"
 
 
 class Object(BaseModel):
@@ -58,8 +59,7 @@ class Cel:
     def __call__(self, cls: type[ModelT]) -> type[ModelT]:
         extra = cls.model_config.get("json_schema_extra")
         known = extra if isinstance(extra, dict) else {}
-        rules = known.get("x-kubernetes-validations", [])
-        assert isinstance(rules, list)
+        rules: Any = known.get("x-kubernetes-validations", [])
         cls.model_config["json_schema_extra"] = {**known, "x-kubernetes-validations": [self.dump(), *rules]}
         cls.model_rebuild(force=True)
         return cls
@@ -95,10 +95,16 @@ Quantity = Annotated[
     BeforeValidator(str),
     Field(pattern=QUANTITY_PATTERN, max_length=32),
     Extension("int-or-string", True),
+    Cel(
+        "isQuantity(string(self)) && quantity(string(self)).compareTo(quantity('0')) >= 0",
+        message="must be a quantity that is not negative, such as 2, 500m or 16Gi",
+    ),
 ]
 """A Kubernetes resource quantity: `2`, `500m`, `16Gi`."""
 
-Name = Annotated[str, Field(min_length=1, max_length=253)]
+_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+
+Name = Annotated[str, Field(min_length=1, max_length=253, pattern=rf"^{_LABEL}(\.{_LABEL})*$")]
 """The name of an object in the same namespace."""
 
-DnsLabel = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=63)]
+DnsLabel = Annotated[str, Field(min_length=1, max_length=63, pattern=f"^{_LABEL}$")]
