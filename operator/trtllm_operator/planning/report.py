@@ -53,7 +53,7 @@ CONFIG_KEYS = frozenset(
     sliding_window use_sliding_window
     num_local_experts num_experts n_routed_experts n_shared_experts num_experts_per_tok moe_intermediate_size
     shared_expert_intermediate_size
-    kv_lora_rank q_lora_rank qk_rope_head_dim qk_nope_head_dim v_head_dim""".split()
+    kv_lora_rank q_lora_rank qk_rope_head_dim qk_nope_head_dim v_head_dim""".split()  # noqa: SIM905
 )
 OBJECT_KEYS = frozenset({"rope_scaling", "rope_parameters", "quantization_config"})
 NESTED_KEYS = frozenset({"text_config", "language_config", "llm_config", "thinker_config"})
