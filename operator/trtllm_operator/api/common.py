@@ -20,6 +20,7 @@ ResourceList = Annotated[
 
 @Cel(
     "!has(self.requests) || !has(self.limits) || self.requests.all(k, !(k in self.limits) || "
+    "!isQuantity(string(self.requests[k])) || !isQuantity(string(self.limits[k])) || "
     "quantity(string(self.requests[k])).compareTo(quantity(string(self.limits[k]))) <= 0)",
     message="no request may be more than the limit of the same resource",
 )
@@ -32,6 +33,10 @@ class ResourceRequirements(Object):
     """What the container may use at most, by resource: cpu, memory, ephemeral-storage."""
 
 
+@Cel(
+    "!has(self.tolerationSeconds) || (has(self.effect) && self.effect == 'NoExecute')",
+    message="tolerationSeconds needs effect NoExecute",
+)
 @Cel(
     "has(self.operator) && self.operator == 'Exists' ? !has(self.value) : has(self.key)",
     message="operator Exists takes no value, and Equal (the default) needs a key",
@@ -79,7 +84,12 @@ class NodePlacement(Object):
     """Where Pods may run, beside what the operator itself demands of the node."""
 
     node_selector: Annotated[
-        dict[str, Annotated[str, Field(max_length=63, pattern=LABEL_VALUE_PATTERN)]] | None, Field(max_length=16)
+        dict[str, Annotated[str, Field(max_length=63, pattern=LABEL_VALUE_PATTERN)]] | None,
+        Field(max_length=16),
+        Cel(
+            "self.all(k, !format.qualifiedName().validate(k).hasValue())",
+            message="a key must be a label's name, such as kubernetes.io/hostname",
+        ),
     ] = None
     """Labels that the node must have."""
     tolerations: Annotated[tuple[Toleration, ...], Field(max_length=16)] = ()

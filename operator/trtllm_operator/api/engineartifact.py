@@ -172,6 +172,8 @@ class EngineArtifactStatus(Status):
     """Why it is in that phase, in one word."""
     attempt: Annotated[int | None, Field(ge=0)] = None
     """Number of the current or last attempt, from 1."""
+    attempt_policy: Annotated[str | None, Field(max_length=64)] = None
+    """Hash of the policy that attempt ran under; another policy opens another attempt."""
     job_name: Word | None = None
     """Job of that attempt."""
     node_name: Word | None = None

@@ -250,6 +250,8 @@ class LLMEngineStatus(Status):
     """Ready, Available, Validated, ArtifactsReady, and Reconciling or Stalled while they hold."""
     reason: Annotated[str | None, Field(max_length=1024)] = None
     """Why the object is not Ready, in one word, for the table of kubectl get."""
+    build_policy_hash: Annotated[str | None, Field(max_length=64)] = None
+    """Of the build policy last handed to the artefacts; another one opens a new attempt of what failed."""
     model: ResolvedModel | None = None
     """The model that was inspected."""
     targets: Annotated[tuple[TargetStatus, ...], Field(max_length=64), ListMap("name")] = ()

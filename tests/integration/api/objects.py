@@ -1,0 +1,182 @@
+"""Objects that the API accepts, and a way to spoil them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+Obj = dict[str, Any]
+
+MINIMAL_ENGINE: Obj = {
+    "apiVersion": "llmengine.dev/v1alpha1",
+    "kind": "LLMEngine",
+    "metadata": {"name": "smollm2"},
+    "spec": {
+        "model": {"huggingFace": {"repo": "HuggingFaceTB/SmolLM2-135M-Instruct"}},
+        "release": "1.2.1",
+        "budgets": {"maxBatchSize": 8, "maxInputLen": 1024, "maxSeqLen": 2048, "maxNumTokens": 2048},
+        "targets": [{"name": "a100", "gpu": {"product": "NVIDIA-A100-SXM4-80GB"}}],
+        "storage": {"persistentVolumeClaim": {"claimName": "engines"}},
+    },
+}
+
+_PLACEMENT: Obj = {
+    "nodeSelector": {"kubernetes.io/hostname": "gpu-1", "pool": ""},
+    "tolerations": [
+        {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 60},
+        {"key": "team", "operator": "Equal", "value": "llm"},
+    ],
+}
+_RESOURCES: Obj = {
+    "requests": {"cpu": 1, "memory": "500Mi", "ephemeral-storage": "1e9"},
+    "limits": {"cpu": "1500m", "memory": "0.5Gi", "ephemeral-storage": "1G"},
+}
+
+FULL_ENGINE: Obj = {
+    **MINIMAL_ENGINE,
+    "metadata": {"name": "a" + "-" * 34 + "z"},
+    "spec": {
+        **MINIMAL_ENGINE["spec"],
+        "model": {
+            "huggingFace": {
+                "repo": "meta-llama/Llama-3.1-8B",
+                "revision": "refs/pr/1",
+                "tokenSecretRef": {"name": "hub", "key": "token"},
+            }
+        },
+        "precision": {"dtype": "bfloat16", "quantization": "fp8", "kvCache": "fp8"},
+        "parallelism": {"tensor": 8, "pipeline": 8},
+        "budgets": {**MINIMAL_ENGINE["spec"]["budgets"], "maxInputLen": 2047, "maxBeamWidth": 4},
+        "targets": [
+            {"name": "h100", "gpu": {"product": "NVIDIA-H100-80GB-HBM3"}, "replicas": 0},
+            {"name": "an-h200-in-paris", "gpu": {"product": "NVIDIA-H200"}, "replicas": 2},
+        ],
+        "build": {**_PLACEMENT, "resources": _RESOURCES, "timeoutSeconds": 60, "maxAttempts": 1},
+        "serving": {
+            **_PLACEMENT,
+            "resources": _RESOURCES,
+            "kvCacheFreeGpuMemoryPercent": 80,
+            "maxQueueSize": 0,
+        },
+    },
+}
+"""Says everything that an LLMEngine can say, most of it at its limit."""
+
+CLAIM_ENGINE: Obj = {
+    **MINIMAL_ENGINE,
+    "spec": {
+        **MINIMAL_ENGINE["spec"],
+        "model": {"persistentVolumeClaim": {"claimName": "models", "path": "llama/3.1-8b"}},
+    },
+}
+
+_ARTIFACT: Obj = {"apiVersion": "llmengine.dev/v1alpha1", "kind": "EngineArtifact"}
+_STORAGE: Obj = {"persistentVolumeClaim": {"claimName": "engines"}}
+_POLICY: Obj = {
+    **_PLACEMENT,
+    "resources": _RESOURCES,
+    "gpus": 1,
+    "timeoutSeconds": 600,
+    "maxAttempts": 3,
+    "tokenSecretRef": {"name": "hub", "key": "token"},
+}
+_EXPECTED: Obj = {
+    "release": "1.2.1",
+    "tensorParallel": 2,
+    "pipelineParallel": 1,
+    "dtype": "bfloat16",
+    "quantAlgo": "FP8",
+    "kvCacheQuantAlgo": "FP8",
+    "maxBatchSize": 8,
+    "maxInputLen": 1024,
+    "maxSeqLen": 2048,
+    "maxNumTokens": 2048,
+    "maxBeamWidth": 1,
+}
+_IMAGE = "registry.example/toolchain@sha256:" + "ab" * 32
+
+MODEL: Obj = {
+    **_ARTIFACT,
+    "metadata": {"name": "model-0123456789abcdef0123"},
+    "spec": {
+        "type": "Model",
+        "inputs": {
+            "keySchema": 1,
+            "model": {"huggingFace": {"repo": "meta-llama/Llama-3.1-8B", "commit": "0123456789" * 4}},
+            "storage": _STORAGE,
+        },
+        "policy": _POLICY,
+    },
+}
+CLAIM_MODEL: Obj = {
+    **_ARTIFACT,
+    "metadata": {"name": "model-0123456789abcdef0124"},
+    "spec": {
+        "type": "Model",
+        "inputs": {
+            "keySchema": 1,
+            "model": {"persistentVolumeClaim": {"claimName": "models", "path": "llama", "digest": "ab" * 32}},
+            "storage": _STORAGE,
+        },
+    },
+}
+CHECKPOINT: Obj = {
+    **_ARTIFACT,
+    "metadata": {"name": "checkpoint-0123456789abcdef0123"},
+    "spec": {
+        "type": "Checkpoint",
+        "inputs": {
+            "keySchema": 1,
+            "parent": MODEL["metadata"]["name"],
+            "image": _IMAGE,
+            "command": ["convert_checkpoint.py", "--model_dir", "{parent}"],
+            "storage": _STORAGE,
+        },
+        "expected": _EXPECTED,
+    },
+}
+ENGINE: Obj = {
+    **_ARTIFACT,
+    "metadata": {"name": "engine-0123456789abcdef0123"},
+    "spec": {
+        "type": "Engine",
+        "inputs": {
+            "keySchema": 1,
+            "parent": CHECKPOINT["metadata"]["name"],
+            "image": _IMAGE,
+            "command": ["trtllm-build", "--checkpoint_dir", "{parent}"],
+            "gpu": {"product": "NVIDIA-H100-80GB-HBM3", "computeCapability": "9.0"},
+            "storage": _STORAGE,
+        },
+        "expected": _EXPECTED,
+        "policy": _POLICY,
+    },
+}
+
+GOOD = {
+    "minimal LLMEngine": MINIMAL_ENGINE,
+    "full LLMEngine": FULL_ENGINE,
+    "LLMEngine from a claim": CLAIM_ENGINE,
+    "Model": MODEL,
+    "Model from a claim": CLAIM_MODEL,
+    "Checkpoint": CHECKPOINT,
+    "Engine": ENGINE,
+}
+
+ABSENT = object()
+
+
+def changed(obj: Obj, path: str, value: object) -> Obj:
+    """A copy of `obj` with the field at the dotted `path` set, or removed with `ABSENT`; numbers index lists."""
+    out = json.loads(json.dumps(obj))  # not deepcopy, which keeps parts that are shared shared
+    *parents, last = path.split(".")
+    node: Any = out
+    for part in parents:
+        node = node[int(part)] if isinstance(node, list) else node.setdefault(part, {})
+    if value is ABSENT:
+        del node[last]
+    elif isinstance(node, list):
+        node[int(last)] = value
+    else:
+        node[last] = value
+    return out
