@@ -104,6 +104,7 @@ class Catalog:
             formats={f.name: _format(f, line) for f in self._formats.formats},
             kv_cache_formats={f.name: _kv_format(f, line) for f in self._formats.kv_cache},
             known_failures=tuple(k for k in self._formats.known_failures if covers(line, k.since, k.until)),
+            source_checkpoints=tuple(c for c in self._formats.source_checkpoints if covers(line, c.since, c.until)),
             families={f.name: _family(f, line) for f in self._families.families if covers(line, f.since, f.until)},
             templates={
                 model: tuple(Placeholder(p.name, p.required) for p in entries if covers(line, p.since, p.until))

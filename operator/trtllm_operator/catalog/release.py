@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from .schema import DefectEntry, FlagType, ImageEntry, KnownFailure, Scalar, Tool
+from .schema import DefectEntry, FlagType, ImageEntry, KnownFailure, Scalar, SourceCheckpoint, Tool
 
 
 @dataclass(frozen=True)
@@ -113,6 +113,7 @@ class Release:
     formats: Mapping[str, Format]
     kv_cache_formats: Mapping[str, KvCacheFormat]
     known_failures: tuple[KnownFailure, ...]
+    source_checkpoints: tuple[SourceCheckpoint, ...]
     families: Mapping[str, Family]
     templates: Mapping[str, tuple[Placeholder, ...]]
     defects: tuple[DefectEntry, ...]

@@ -85,10 +85,28 @@ class KnownFailure(Entry):
     source: str
 
 
+class SourceCheckpoint(Entry):
+    """A kind of checkpoint that is already quantised and that a converter takes as it is."""
+
+    method: str
+    """quantization_config.quant_method of config.json."""
+    quant_algo: str
+    bits: int
+    as_format: str
+    """Format whose GPUs and bytes it has."""
+    commands: tuple[str, ...]
+    forbids: tuple[Literal["desc_act"], ...] = ()
+    """Settings of the source that the converter refuses when they are true."""
+    since: Line | None = None
+    until: Line | None = None
+    source: str
+
+
 class FormatsFile(Entry):
     formats: tuple[FormatEntry, ...]
     kv_cache: tuple[KvCacheEntry, ...]
     known_failures: tuple[KnownFailure, ...] = ()
+    source_checkpoints: tuple[SourceCheckpoint, ...] = ()
 
 
 class FamilyEntry(Entry):

@@ -1,0 +1,94 @@
+"""Sizes of a model's parts, as tensor parallelism treats them: from tensor shapes, or from the dimensions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+
+@dataclass(frozen=True)
+class TensorSum:
+    """Elements by role; see the fields of ModelFacts."""
+
+    embedding: int = 0
+    lm_head: int = 0
+    kv: int = 0
+    sharded: int = 0
+    expert: int = 0
+    replicated: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.embedding + self.lm_head + self.kv + self.sharded + self.expert + self.replicated
+
+
+_EMBEDDING = frozenset({"embed_tokens", "wte", "word_embeddings", "embed_in", "tok_embeddings"})
+_LM_HEAD = frozenset({"lm_head", "output_layer", "embed_out"})
+_KV = frozenset({"k_proj", "v_proj"})
+_FUSED_QKV = frozenset({"qkv_proj", "query_key_value", "W_pack", "Wqkv"})
+_ROUTER = frozenset({"gate", "router"})
+
+
+def from_groups(
+    groups: Iterable[Sequence[Any]], rest: Sequence[int], *, heads: int, kv_heads: int, tied: bool
+) -> TensorSum | None:
+    """Sums of a report's tensor groups by role. None when they hold no embedding table: not a whole decoder model."""
+    found = TensorSum(replicated=_natural(rest[1]))
+    for name, _, shape, how_many in groups:
+        elements = math.prod(_natural(size) for size in shape) * _natural(how_many)
+        parts = name.split(".")
+        module = parts[-2] if len(parts) > 1 else parts[-1]
+        matrix_of_layer = len(shape) >= 2 and "*" in parts
+        if module in _EMBEDDING:
+            found = replace(found, embedding=found.embedding + elements)
+        elif module in _LM_HEAD:
+            # A tied model may still store the table twice; the engine is made from one.
+            found = replace(found, lm_head=found.lm_head + (0 if tied else elements))
+        elif matrix_of_layer and "experts" in parts:
+            found = replace(found, expert=found.expert + elements)
+        elif matrix_of_layer and module in _KV:
+            found = replace(found, kv=found.kv + elements)
+        elif matrix_of_layer and module in _FUSED_QKV:
+            kv = elements * 2 * kv_heads // (heads + 2 * kv_heads)
+            found = replace(found, kv=found.kv + kv, sharded=found.sharded + elements - kv)
+        elif matrix_of_layer and module not in _ROUTER:
+            found = replace(found, sharded=found.sharded + elements)
+        else:
+            found = replace(found, replicated=found.replicated + elements)
+    return found if found.embedding else None
+
+
+def _natural(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(value)
+    return value
+
+
+def from_dimensions(
+    *,
+    layers: int,
+    heads: int,
+    kv_heads: int,
+    head_size: int,
+    hidden: int,
+    intermediate: int,
+    vocab: int,
+    tied: bool,
+    gated: bool,
+    experts: int,
+    expert_intermediate: int,
+    shared_expert_intermediate: int,
+) -> TensorSum:
+    """Elements of a decoder of these dimensions, without biases: exact for Llama and its kin, close for others."""
+    matrices = 3 if gated else 2
+    dense_mlp = shared_expert_intermediate if experts else intermediate
+    return TensorSum(
+        embedding=vocab * hidden,
+        lm_head=0 if tied else vocab * hidden,
+        kv=layers * 2 * hidden * kv_heads * head_size,
+        sharded=layers * (2 * hidden * heads * head_size + matrices * hidden * dense_mlp),
+        expert=layers * experts * matrices * hidden * expert_intermediate,
+        replicated=layers * (2 * hidden + experts * hidden) + hidden,
+    )
