@@ -1,0 +1,206 @@
+"""Effective command lines of an artefact: every flag that matters is passed, so that no default of a release decides.
+
+`{model}`, `{parent}` and `{output}` stand for the mounted directories of the model, of the artefact it is made from and
+of what is made. A flag is passed only if the release has it, and its value is checked against the release's choices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ..api.engineartifact import Expectation
+from ..api.llmengine import LLMEngineSpec
+from ..catalog import Command, Release
+from .model import ModelFacts
+from .precision import ResolvedPrecision, resolve
+
+Arguments = Iterable[tuple[str, str | int | None]]
+"""Flags with their values; None for a flag that takes none."""
+
+
+class CommandUnknown(ValueError):  # noqa: N818
+    """The catalogue does not know how the release does what is asked. One line."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of a build in the toolchain image."""
+
+    command: tuple[str, ...]
+    needs_gpu: bool
+
+
+def checkpoint_step(spec: LLMEngineSpec, facts: ModelFacts, release: Release) -> Step:
+    """Conversion or quantisation, whichever the precision takes. Raises CommandUnknown."""
+    precision = resolve(spec, facts, release)
+    tool = _checkpoint_tool(precision, facts, release)
+    line = _quantize(spec, precision, tool) if tool.name == "quantize" else _convert(spec, facts, precision, tool)
+    calibrates = precision.kv_cache is not None and precision.kv_cache.needs_calibration
+    return Step(line, needs_gpu=tool.needs_gpu or calibrates)
+
+
+def convert_command(spec: LLMEngineSpec, facts: ModelFacts, release: Release) -> tuple[str, ...]:
+    """Command line of convert_checkpoint.py. Raises CommandUnknown."""
+    precision = resolve(spec, facts, release)
+    return _convert(spec, facts, precision, _converter(facts, release))
+
+
+def quantize_command(spec: LLMEngineSpec, facts: ModelFacts, release: Release) -> tuple[str, ...]:
+    """Command line of quantize.py. Raises CommandUnknown."""
+    return _quantize(spec, resolve(spec, facts, release), _command(release, "quantize"))
+
+
+def build_command(spec: LLMEngineSpec, facts: ModelFacts, release: Release) -> tuple[str, ...]:
+    """Command line of trtllm-build. Raises CommandUnknown."""
+    command = _command(release, "trtllm-build")
+    precision = resolve(spec, facts, release)
+    budgets = spec.budgets
+    paged_cache = "--kv_cache_type" if "--kv_cache_type" in command.flags else "--paged_kv_cache"
+    return _line(
+        command,
+        [
+            ("--checkpoint_dir", "{parent}"),
+            ("--output_dir", "{output}"),
+            ("--max_batch_size", budgets.max_batch_size),
+            ("--max_input_len", budgets.max_input_len),
+            ("--max_seq_len", budgets.max_seq_len),
+            ("--max_num_tokens", budgets.max_num_tokens),
+            ("--max_beam_width", budgets.max_beam_width),
+            (paged_cache, "paged" if paged_cache == "--kv_cache_type" else "enable"),
+            ("--tokens_per_block", tokens_per_block(release)),
+            ("--remove_input_padding", "enable"),
+            ("--context_fmha", "enable"),
+            ("--use_paged_context_fmha", _word(precision.paged_context_fmha)),
+            ("--use_fp8_context_fmha", _word(precision.fp8_context_fmha)),
+            ("--gpt_attention_plugin", "auto"),
+            ("--gemm_plugin", "auto"),
+            ("--nccl_plugin", "auto"),
+            ("--moe_plugin", "auto"),
+            ("--reduce_fusion", "disable"),
+            ("--multiple_profiles", "disable"),
+            ("--workers", 1),
+            ("--log_level", "info"),
+        ],
+        optional=frozenset({"--use_fp8_context_fmha", "--moe_plugin", "--reduce_fusion"}),
+    )
+
+
+def expectation(spec: LLMEngineSpec, facts: ModelFacts, release: Release, *, engine: bool = True) -> Expectation:
+    """What verification must find: in the engine, or with `engine=False` in the checkpoint, which has no limits yet."""
+    precision = resolve(spec, facts, release)
+    budgets = spec.budgets if engine else None
+    return Expectation(
+        release=release.name,
+        tensor_parallel=spec.parallelism.tensor,
+        pipeline_parallel=spec.parallelism.pipeline,
+        dtype=precision.dtype,
+        quant_algo=precision.quant_algo,
+        kv_cache_quant_algo=precision.kv_cache.quant_algo if precision.kv_cache else None,
+        max_batch_size=budgets.max_batch_size if budgets else None,
+        max_input_len=budgets.max_input_len if budgets else None,
+        max_seq_len=budgets.max_seq_len if budgets else None,
+        max_num_tokens=budgets.max_num_tokens if budgets else None,
+        max_beam_width=budgets.max_beam_width if budgets else None,
+    )
+
+
+def tokens_per_block(release: Release) -> int:
+    """Tokens of one KV-cache block: the release's own size, passed explicitly."""
+    command = release.commands.get("trtllm-build")
+    flag = command.flags.get("--tokens_per_block") if command else None
+    return flag.default if flag is not None and isinstance(flag.default, int) else 64
+
+
+def _checkpoint_tool(precision: ResolvedPrecision, facts: ModelFacts, release: Release) -> Command:
+    if precision.format is None:
+        raise CommandUnknown(f"release {release.name} has no such quantization")
+    if precision.format.tool == "quantize" and precision.source is None:
+        return _command(release, "quantize")
+    return _converter(facts, release)
+
+
+def _converter(facts: ModelFacts, release: Release) -> Command:
+    family = release.family_of(facts.architecture)
+    if family is None:
+        raise CommandUnknown(f"release {release.name} converts no {facts.architecture}")
+    if family.command is None:
+        raise CommandUnknown(f"the catalogue does not hold the converter of {family.name} in release {release.name}")
+    return _command(release, family.command)
+
+
+def _command(release: Release, name: str) -> Command:
+    command = release.commands.get(name)
+    if command is None or not release.builds_engines:
+        raise CommandUnknown(f"release {release.name} has no {name}")
+    if command.program is None:
+        raise CommandUnknown(f"the catalogue does not know where {name} is in the image of release {release.name}")
+    return command
+
+
+def _convert(spec: LLMEngineSpec, facts: ModelFacts, precision: ResolvedPrecision, command: Command) -> tuple[str, ...]:
+    parallelism = spec.parallelism
+    arguments: list[tuple[str, str | int | None]] = [
+        ("--model_dir", "{model}"),
+        ("--output_dir", "{output}"),
+        ("--dtype", precision.dtype),
+        ("--tp_size", parallelism.tensor),
+        ("--pp_size", parallelism.pipeline),
+    ]
+    if facts.num_experts:
+        arguments += [("--moe_tp_size", parallelism.tensor), ("--moe_ep_size", 1)]
+    if precision.format is not None and precision.source is None:
+        arguments += _pairs(command, precision.format.arguments)
+    if precision.kv_cache is not None:
+        arguments += _pairs(command, precision.kv_cache.convert_arguments)
+    arguments += [("--load_model_on_cpu", None), ("--workers", 1)]
+    return _line(command, arguments, optional=frozenset({"--load_model_on_cpu"}))
+
+
+def _quantize(spec: LLMEngineSpec, precision: ResolvedPrecision, command: Command) -> tuple[str, ...]:
+    arguments: list[tuple[str, str | int | None]] = [
+        ("--model_dir", "{model}"),
+        ("--output_dir", "{output}"),
+        ("--dtype", precision.dtype),
+        ("--tp_size", spec.parallelism.tensor),
+        ("--pp_size", spec.parallelism.pipeline),
+        *_pairs(command, precision.format.arguments if precision.format else ()),
+        *_pairs(command, precision.kv_cache.quantize_arguments if precision.kv_cache else ()),
+        ("--calib_size", 512),
+        ("--calib_max_seq_length", 512),
+        ("--batch_size", 1),
+        ("--device", "cuda"),
+        ("--export_format", "tensorrt_llm"),
+    ]
+    return _line(command, arguments, optional=frozenset({"--export_format", "--device"}))
+
+
+def _pairs(command: Command, words: tuple[str, ...]) -> list[tuple[str, str | int | None]]:
+    """Words of a command line as flags with their values, by whether the flag takes one."""
+    pairs: list[tuple[str, str | int | None]] = []
+    rest = iter(words)
+    for word in rest:
+        flag = command.flags.get(word)
+        pairs.append((word, None if flag is not None and flag.type == "switch" else next(rest, None)))
+    return pairs
+
+
+def _word(on: bool) -> str:
+    return "enable" if on else "disable"
+
+
+def _line(command: Command, arguments: Arguments, *, optional: frozenset[str]) -> tuple[str, ...]:
+    """The command line, checked against the release's flags; an `optional` flag is left out when there is none."""
+    words = list(command.program or ())
+    for name, value in arguments:
+        flag = command.flags.get(name)
+        if flag is None:
+            if name in optional:
+                continue
+            raise CommandUnknown(f"{command.name} has no flag {name} in this release")
+        words.append(name)
+        if value is not None:
+            if flag.choices and str(value) not in flag.choices:
+                raise CommandUnknown(f"{command.name} {name} takes {', '.join(flag.choices)}, not {value}")
+            words.append(str(value))
+    return tuple(words)
