@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .api import API_VERSION, GROUP, common
-from .api.engineartifact import GpuClass
+from .api.engineartifact import EngineArtifactSpec, GpuClass
 
 Obj = Mapping[str, Any]
 
@@ -19,6 +19,7 @@ ENGINE = f"{GROUP}/engine"
 TARGET = f"{GROUP}/target"
 REVISION = f"{GROUP}/revision"
 ARTIFACT = f"{GROUP}/artifact"
+PARENT = f"{GROUP}/parent"
 ATTEMPT = f"{GROUP}/attempt"
 POLICY_HASH = f"{GROUP}/policy-hash"
 RETRY = f"{GROUP}/retry"
@@ -43,6 +44,14 @@ CONTAINER_SECURITY = {
     "capabilities": {"drop": ["ALL"]},
     "readOnlyRootFilesystem": True,
 }
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """An EngineArtifact as it is created: its name is a hash of the inputs in its spec."""
+
+    name: str
+    spec: EngineArtifactSpec
 
 
 @dataclass(frozen=True)

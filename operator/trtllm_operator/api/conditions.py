@@ -55,6 +55,10 @@ def transition(
     )
 
 
+def truth(value: bool) -> ConditionStatus:
+    return "True" if value else "False"
+
+
 def find(conditions: Iterable[Condition], type_: str) -> Condition | None:
     return next((c for c in conditions if c.type == type_), None)
 

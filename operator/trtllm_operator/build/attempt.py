@@ -8,7 +8,8 @@ from datetime import datetime
 from typing import Any
 
 from ..objects import Obj, condition_true
-from .failures import IMAGE_REASONS, Failure, classify, container_statuses, termination_report
+from ..pods import IMAGE_REASONS, container_statuses, termination_report
+from .failures import Failure, classify
 
 NO_FACTS: Mapping[str, Any] = {}
 
@@ -92,7 +93,9 @@ def _job_failure(condition: Obj, pod: Obj | None) -> Failure:
 def _without_pod(job: Obj) -> State:
     if job["spec"].get("suspend"):
         return Waiting("Suspended", "the Job is suspended: it waits for admission by a queue, or for a person")
-    return Waiting("PodNotCreated", "the Job controller has not created the Pod yet; if this stays, see kubectl describe job")
+    return Waiting(
+        "PodNotCreated", "the Job controller has not created the Pod yet; if this stays, see kubectl describe job"
+    )
 
 
 def _pod_state(pod: Obj) -> State:
@@ -111,7 +114,9 @@ def _pod_state(pod: Obj) -> State:
                     stuck=True,
                 )
             if waiting.get("reason") in ("CreateContainerConfigError", "CreateContainerError", "RunContainerError"):
-                return Waiting("ContainerNotCreated", f"container {container['name']}: {waiting.get('message', '')}", stuck=True)
+                return Waiting(
+                    "ContainerNotCreated", f"container {container['name']}: {waiting.get('message', '')}", stuck=True
+                )
         if "running" in state:
             return Running(container["name"], node)
     return Waiting("PodStarting", f"starting on node {node}{_mounts(pod)}")
@@ -120,5 +125,9 @@ def _pod_state(pod: Obj) -> State:
 def _mounts(pod: Obj) -> str:
     """What has to exist before the Pod can start: the kubelet says so only in Events."""
     needs = [f"Secret {v['secret']['secretName']}" for v in pod["spec"].get("volumes", ()) if "secret" in v]
-    needs += [f"claim {v['persistentVolumeClaim']['claimName']}" for v in pod["spec"].get("volumes", ()) if "persistentVolumeClaim" in v]
+    needs += [
+        f"claim {v['persistentVolumeClaim']['claimName']}"
+        for v in pod["spec"].get("volumes", ())
+        if "persistentVolumeClaim" in v
+    ]
     return f"; it mounts {', '.join(needs)}" if needs else ""

@@ -2,48 +2,22 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from ..objects import Obj
+from ..pods import container_statuses, memory_limit, termination_report
 
 PERMANENT_EXIT_CODE = 64
 """A step's own word that repeating it unchanged cannot help (EX_USAGE of sysexits.h)."""
 
-IMAGE_REASONS = frozenset({"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError"})
-
 
 @dataclass(frozen=True)
 class Failure:
-    """What a person needs to act: the reason in one word, what is wrong with numbers, and whether repeating can help."""
+    """What a person needs to act: the reason in one word, what is wrong in numbers, and whether repeating can help."""
 
     reason: str
     message: str
     retryable: bool
-
-
-def container_statuses(pod: Obj) -> list[Obj]:
-    status = pod.get("status", {})
-    return [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
-
-
-def termination_report(terminated: Obj) -> Mapping[str, Any] | None:
-    """The JSON object a step left in its termination message, None when it left no such thing."""
-    try:
-        report = json.loads(terminated.get("message") or "")
-    except ValueError:
-        return None
-    return report if isinstance(report, dict) else None
-
-
-def memory_limit(pod: Obj, container: str) -> str | None:
-    spec = pod["spec"]
-    containers = [*(spec.get("initContainers") or ()), *spec["containers"]]
-    limits = next((c.get("resources", {}).get("limits", {}) for c in containers if c["name"] == container), {})
-    value = limits.get("memory")
-    return None if value is None else str(value)
 
 
 def classify(pod: Obj) -> Failure:

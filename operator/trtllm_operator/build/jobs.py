@@ -43,14 +43,14 @@ def policy_hash(artifact: Obj, policy: Policy) -> str:
     return short_hash([policy.dump(), annotation(artifact, RETRY)])
 
 
-def attempt_job(artifact: Obj, spec: EngineArtifactSpec, number: int, *, config: OperatorConfig, runner: str) -> dict[str, Any]:
+def attempt_job(
+    artifact: Obj, spec: EngineArtifactSpec, number: int, *, config: OperatorConfig, runner: str
+) -> dict[str, Any]:
     """The Job of attempt `number` (from 1). `runner` is the name of the runner's ConfigMap in the namespace."""
     name, namespace = artifact["metadata"]["name"], artifact["metadata"]["namespace"]
     labels = {MANAGED: "true", ARTIFACT: name, ATTEMPT: str(number)}
-    if spec.type == "Model":
-        pod = _model_pod(name, spec, config)
-    else:
-        pod = _toolchain_pod(name, spec, config, runner)
+    model = spec.type == "Model"
+    pod = _model_pod(name, spec, config) if model else _toolchain_pod(name, spec, config, runner)
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -112,8 +112,10 @@ def base_pod(placement: Policy, volumes_: list[dict[str, Any]], *, gpu: bool = F
     return pod
 
 
-def with_model_source(pod: dict[str, Any], container: dict[str, Any], spec: Policy, claim: str | None, config: OperatorConfig) -> None:
-    """Gives a container what reaching the model takes: the hub's endpoint and the token as a file, or the model's claim."""
+def with_model_source(
+    pod: dict[str, Any], container: dict[str, Any], spec: Policy, claim: str | None, config: OperatorConfig
+) -> None:
+    """Gives a container what reaching the model takes: the hub's endpoint and a token file, or the model's claim."""
     if claim:
         pod["volumes"].append({"name": "model", "persistentVolumeClaim": {"claimName": claim}})
         container["volumeMounts"].append({"name": "model", "mountPath": MODEL_SOURCE, "readOnly": True})
@@ -124,9 +126,18 @@ def with_model_source(pod: dict[str, Any], container: dict[str, Any], spec: Poli
     if secret := spec.token_secret_ref:
         values["HF_TOKEN_PATH"] = TOKEN_PATH
         pod["volumes"].append(
-            {"name": "token", "secret": {"secretName": secret.name, "items": [{"key": secret.key, "path": "token"}], "defaultMode": 0o440}}
+            {
+                "name": "token",
+                "secret": {
+                    "secretName": secret.name,
+                    "items": [{"key": secret.key, "path": "token"}],
+                    "defaultMode": 0o440,
+                },
+            }
         )
-        container["volumeMounts"].append({"name": "token", "mountPath": TOKEN_PATH.rpartition("/")[0], "readOnly": True})
+        container["volumeMounts"].append(
+            {"name": "token", "mountPath": TOKEN_PATH.rpartition("/")[0], "readOnly": True}
+        )
     container["env"] = container.get("env", []) + env(values)
 
 
@@ -134,7 +145,13 @@ def _model_pod(name: str, spec: EngineArtifactSpec, config: OperatorConfig) -> d
     pinned = spec.inputs.model
     assert pinned is not None
     pod = base_pod(spec.policy, volumes(_claim(spec)))
-    fetch = {"artifact": name, "inputs": spec.inputs.dump(), "model": pinned.dump(), "store": STORE, "root": MODEL_SOURCE}
+    fetch = {
+        "artifact": name,
+        "inputs": spec.inputs.dump(),
+        "model": pinned.dump(),
+        "store": STORE,
+        "root": MODEL_SOURCE,
+    }
     container = step_container("fetch", "fetch", fetch, config, mounts(store_writable=True))
     claim = pinned.persistent_volume_claim.claim_name if pinned.persistent_volume_claim else None
     with_model_source(pod, container, spec.policy, claim, config)

@@ -1,8 +1,8 @@
 """What to do for one EngineArtifact: a pure function of what is seen.
 
-An attempt is one Job, named after the artefact and the attempt's number, so that creating it twice is creating it once.
-A failure that may pass opens the next attempt after a pause; any other failure, or too many, waits until a person changes
-the policy or asks for a retry.
+An attempt is one Job, named after the artefact and the attempt's number, so that creating it twice is creating it
+once. A failure that may pass opens the next attempt after a pause; any other failure, or too many, waits until a person
+changes the policy or asks for a retry.
 """
 
 from __future__ import annotations
@@ -12,10 +12,20 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from ..api.conditions import Condition, ConditionStatus, find, is_true, transition
+from ..api.conditions import Condition, find, transition, truth
 from ..api.engineartifact import EngineArtifactSpec, EngineArtifactStatus, Phase
 from ..config import OperatorConfig
-from ..objects import ATTEMPT, POLICY_HASH, PRODUCT_LABEL, Obj, Runner, annotation, label, runner_config_map
+from ..objects import (
+    ATTEMPT,
+    POLICY_HASH,
+    PRODUCT_LABEL,
+    Obj,
+    Runner,
+    annotation,
+    condition_true,
+    label,
+    runner_config_map,
+)
 from . import attempt
 from .jobs import attempt_job, policy_hash
 
@@ -65,6 +75,11 @@ class _Outcome:
     """Fields of the status that this outcome settles."""
 
 
+def is_ready(artifact: Obj) -> bool:
+    """Whether the artefact is published and proven."""
+    return condition_true(artifact, READY) is not None
+
+
 def plan(seen: Snapshot) -> Plan:
     """The next step of one artefact that is not being deleted."""
     spec = EngineArtifactSpec.model_validate(seen.artifact["spec"])
@@ -82,9 +97,8 @@ def plan(seen: Snapshot) -> Plan:
 
 
 def _outcome(seen: Snapshot, spec: EngineArtifactSpec, before: EngineArtifactStatus) -> _Outcome:
-    if is_true(before.conditions, READY):
-        ready = find(before.conditions, READY)
-        assert ready is not None
+    ready = find(before.conditions, READY)
+    if ready and ready.status == "True":
         return _Outcome("Ready", ready.reason, ready.message)
     newest = max(seen.jobs, key=_number, default=None)
     wanted_policy = policy_hash(seen.artifact, spec.policy)
@@ -105,7 +119,12 @@ def _outcome(seen: Snapshot, spec: EngineArtifactSpec, before: EngineArtifactSta
         case attempt.Waiting(reason, message, stuck):
             return _Outcome("Pending", reason, message, stalled=stuck, facts=facts)
         case attempt.Running(step, node):
-            return _Outcome("Running", f"Running{step.capitalize()}", f"{step} runs on node {node}", facts={**facts, "node_name": node})
+            return _Outcome(
+                "Running",
+                f"Running{step.capitalize()}",
+                f"{step} runs on node {node}",
+                facts={**facts, "node_name": node},
+            )
         case attempt.Succeeded():
             return _succeeded(seen, spec, state, number, facts)
         case attempt.Failed():
@@ -116,8 +135,7 @@ def _start(seen: Snapshot, spec: EngineArtifactSpec, number: int) -> _Outcome:
     if spec.inputs.parent:
         if seen.parent is None:
             return _Outcome("Pending", "ParentMissing", f"{spec.inputs.parent} does not exist (yet)")
-        parent = EngineArtifactStatus.model_validate(seen.parent.get("status") or {})
-        if not is_true(parent.conditions, READY):
+        if not is_ready(seen.parent):
             return _Outcome("Pending", "ParentNotReady", f"waits for {spec.inputs.parent}")
     if missing := missing_gpu(spec, seen.nodes):
         return _Outcome("Pending", "NoMatchingNode", missing)
@@ -125,7 +143,13 @@ def _start(seen: Snapshot, spec: EngineArtifactSpec, number: int) -> _Outcome:
     create: tuple[Obj, ...] = (job,)
     if spec.type != "Model":
         create = (runner_config_map(seen.runner, seen.artifact["metadata"]["namespace"]), job)
-    return _Outcome("Pending", "JobCreated", f"attempt {number} begins", create=create, facts={"attempt": number, "job_name": job["metadata"]["name"]})
+    return _Outcome(
+        "Pending",
+        "JobCreated",
+        f"attempt {number} begins",
+        create=create,
+        facts={"attempt": number, "job_name": job["metadata"]["name"]},
+    )
 
 
 def missing_gpu(spec: EngineArtifactSpec, nodes: tuple[Obj, ...]) -> str | None:
@@ -144,11 +168,16 @@ def gpus_of(nodes: tuple[Obj, ...]) -> str:
             found.setdefault(product, []).append(node["metadata"]["name"])
     if not found:
         return f"no node carries the label {PRODUCT_LABEL}"
-    listed = (f"{product} ({', '.join(sorted(names)[:5])}{', ...' if len(names) > 5 else ''})" for product, names in sorted(found.items()))
+    listed = (
+        f"{product} ({', '.join(sorted(names)[:5])}{', ...' if len(names) > 5 else ''})"
+        for product, names in sorted(found.items())
+    )
     return f"the nodes have {', '.join(listed)}"
 
 
-def _succeeded(seen: Snapshot, spec: EngineArtifactSpec, state: attempt.Succeeded, number: int, facts: dict[str, Any]) -> _Outcome:
+def _succeeded(
+    seen: Snapshot, spec: EngineArtifactSpec, state: attempt.Succeeded, number: int, facts: dict[str, Any]
+) -> _Outcome:
     result = state.result
     if "manifestDigest" not in result:
         # The Pod was gone before its report was read. Another attempt finds the artefact published and says so.
@@ -174,7 +203,12 @@ def _succeeded(seen: Snapshot, spec: EngineArtifactSpec, state: attempt.Succeede
 
 
 def _failed(
-    seen: Snapshot, spec: EngineArtifactSpec, state: attempt.Failed, number: int, wanted_policy: str, facts: dict[str, Any]
+    seen: Snapshot,
+    spec: EngineArtifactSpec,
+    state: attempt.Failed,
+    number: int,
+    wanted_policy: str,
+    facts: dict[str, Any],
 ) -> _Outcome:
     newest_policy = facts["attempt_policy"]
     if newest_policy != wanted_policy:
@@ -191,7 +225,8 @@ def _failed(
     left = (datetime.fromisoformat(state.time) + timedelta(seconds=pause) - seen.now).total_seconds()
     if left <= 0:
         return _start(seen, spec, number + 1)
-    message = f"{failure.message} (attempt {number} of {spec.policy.max_attempts}; the next begins {pause} s after this failed)"
+    counted = f"attempt {number} of {spec.policy.max_attempts}; the next begins {pause} s after this one failed"
+    message = f"{failure.message} ({counted})"
     return _Outcome("Pending", failure.reason, message, again_seconds=left, facts=facts)
 
 
@@ -204,8 +239,7 @@ def _status(seen: Snapshot, before: EngineArtifactStatus, outcome: _Outcome) -> 
     now = seen.now.strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def condition(type_: str, value: bool, reason: str, message: str) -> Condition:
-        status: ConditionStatus = "True" if value else "False"
-        return transition(before.conditions, type_, status, reason, message, generation=generation, now=now)
+        return transition(before.conditions, type_, truth(value), reason, message, generation=generation, now=now)
 
     done = outcome.phase == "Ready"
     going = not done and not outcome.stalled
@@ -217,7 +251,9 @@ def _status(seen: Snapshot, before: EngineArtifactStatus, outcome: _Outcome) -> 
             REFERENCED,
             seen.referenced,
             "Needed" if seen.referenced else "Unneeded",
-            "" if seen.referenced else f"nothing needs it; removed, files and all, {seen.config.artifact_grace_seconds} s after this changed",
+            ""
+            if seen.referenced
+            else f"nothing needs it; removed, files and all, {seen.config.artifact_grace_seconds} s after this changed",
         ),
     )
     kept = before.model_dump(exclude={"conditions", "observed_generation", "phase", "reason"})

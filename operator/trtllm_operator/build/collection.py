@@ -1,0 +1,78 @@
+"""The end of an artefact: its Jobs first, then its files by a CPU Job, then the finalizer that held it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..api import GROUP
+from ..api.engineartifact import EngineArtifactSpec, Policy
+from ..config import OperatorConfig
+from ..objects import (
+    ARTIFACT,
+    ATTEMPT,
+    MANAGED,
+    SCRATCH,
+    STORE,
+    Obj,
+    condition_true,
+    label,
+    mounts,
+    owner_reference,
+    volumes,
+)
+from .jobs import base_pod, job_spec, step_container
+
+FINALIZER = f"{GROUP}/files"
+COLLECT_TIMEOUT_SECONDS = 3600
+
+
+@dataclass(frozen=True)
+class Collection:
+    create: tuple[Obj, ...] = ()
+    delete: tuple[Obj, ...] = ()
+    release: bool = False
+    """Take the finalizer away: nothing of the artefact is left."""
+
+
+def plan_collection(
+    artifact: Obj, jobs: tuple[Obj, ...], pods: tuple[Obj, ...], *, referenced: bool, config: OperatorConfig
+) -> Collection:
+    """The next step towards the end of an artefact that is being deleted. While something needs it, nothing happens."""
+    if referenced:
+        return Collection()
+    attempts = [j for j in jobs if label(j, ATTEMPT)]
+    if attempts:
+        return Collection(delete=tuple(j for j in attempts if "deletionTimestamp" not in j["metadata"]))
+    if any(label(p, ATTEMPT) for p in pods):
+        return Collection()
+    collect = next((j for j in jobs if not label(j, ATTEMPT)), None)
+    if collect is None:
+        return Collection(create=(collect_job(artifact, config),))
+    if condition_true(collect, "Complete"):
+        return Collection(release=True)
+    if condition_true(collect, "Failed"):
+        return Collection(delete=(collect,))
+    return Collection()
+
+
+def collect_job(artifact: Obj, config: OperatorConfig) -> dict[str, Any]:
+    name, namespace = artifact["metadata"]["name"], artifact["metadata"]["namespace"]
+    spec = EngineArtifactSpec.model_validate(artifact["spec"])
+    store = spec.inputs.storage.persistent_volume_claim
+    assert store is not None  # the schema demands it
+    labels = {MANAGED: "true", ARTIFACT: name}
+    pod = base_pod(Policy(), volumes(store.claim_name))
+    where = {"artifact": name, "store": STORE, "scratch": SCRATCH}
+    pod["containers"] = [step_container("collect", "collect", where, config, mounts(store_writable=True))]
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": f"{name}-collect",
+            "namespace": namespace,
+            "labels": labels,
+            "ownerReferences": [owner_reference(artifact)],
+        },
+        "spec": job_spec({"metadata": {"labels": labels}, "spec": pod}, COLLECT_TIMEOUT_SECONDS),
+    }

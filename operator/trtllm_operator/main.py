@@ -1,0 +1,62 @@
+"""The operator's process: puts the parts together and runs them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from pathlib import Path
+
+import kopf
+
+from .catalog import load_catalog
+from .config import ConfigError, load
+from .kube.apply import Applier
+from .kube.cache import Cache
+from .kube.client import Client
+from .kube.config import load_config
+from .kube.errors import ConfigError as ClusterConfigError
+from .kube.host import Host, run
+from .kube.lease import LeaseSettings
+from .objects import Runner
+from .reconcile.reconciler import Reconciler
+from .reconcile.resources import INDEXED_LABELS, PRUNED, RESOURCES, WATCHES, Key, keys
+from .runner.package import build_zipapp
+
+FIELD_MANAGER = "llmengine-operator"
+
+
+def main() -> int:
+    kopf.configure(log_format=kopf.LogFormat.JSON)
+    logging.getLogger("kopf.objects").setLevel(logging.WARNING)  # else one line for every watch event
+    try:
+        config = load(Path(os.environ.get("LLMENGINE_CONFIG", "/etc/llmengine/config.yaml")))
+        cluster = load_config()
+    except (ConfigError, ClusterConfigError) as error:
+        sys.stderr.write(f"llmengine-operator: {error}\n")
+        return 2
+    client = Client(cluster, field_manager=FIELD_MANAGER)
+    cache = Cache(RESOURCES, indexed_labels=INDEXED_LABELS, pruned=PRUNED)
+    reconciler = Reconciler(
+        client=client,
+        cache=cache,
+        applier=Applier(client, cache, RESOURCES, hash_annotation="llmengine.dev/applied"),
+        catalog=load_catalog(),
+        config=config,
+        runner=Runner(build_zipapp()),
+    )
+    namespace = os.environ.get("POD_NAMESPACE", cluster.namespace)
+    host: Host[Key] = Host(
+        client=client,
+        cache=cache,
+        watches=WATCHES,
+        keys=keys,
+        reconcile=reconciler.reconcile,
+        lease=LeaseSettings(namespace=namespace, name=FIELD_MANAGER),
+        port=int(os.environ.get("LLMENGINE_PORT", "8080")),
+    )
+    return run(host)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,38 @@
+"""Reading Pods: what their containers say and how they ended."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from .objects import Obj
+
+IMAGE_REASONS = frozenset(
+    {"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError"}
+)
+"""Waiting reasons of a container whose image cannot be had; the kubelet goes on trying."""
+
+
+def container_statuses(pod: Obj) -> list[Obj]:
+    """Init containers first, in the order they run."""
+    status = pod.get("status", {})
+    return [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
+
+
+def termination_report(terminated: Obj) -> Mapping[str, Any] | None:
+    """The JSON object a step left in its termination message, None when it left no such thing."""
+    try:
+        report = json.loads(terminated.get("message") or "")
+    except ValueError:
+        return None
+    return report if isinstance(report, dict) else None
+
+
+def memory_limit(pod: Obj, container: str) -> str | None:
+    """Memory limit of one container, as its spec writes it."""
+    spec = pod["spec"]
+    containers: list[Obj] = [*(spec.get("initContainers") or ()), *spec["containers"]]
+    found = next((c for c in containers if c["name"] == container), {})
+    value = found.get("resources", {}).get("limits", {}).get("memory")
+    return None if value is None else str(value)

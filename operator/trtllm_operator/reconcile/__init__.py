@@ -1,0 +1,1 @@
+"""Each kind's way from what is seen to what is written."""

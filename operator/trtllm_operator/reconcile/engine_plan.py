@@ -1,0 +1,206 @@
+"""What to do for one LLMEngine: a pure function of what is seen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from ..api import API_VERSION
+from ..api.engineartifact import KIND as ARTIFACT_KIND
+from ..api.engineartifact import EngineArtifactStatus
+from ..api.llmengine import LLMEngineSpec, LLMEngineStatus, ResolvedModel, Target
+from ..build.chain import policy
+from ..build.collection import FINALIZER
+from ..build.plan import is_ready
+from ..objects import MANAGED, PARENT, REVISION, TARGET, Artifact, Obj, label, runner_config_map, short_hash
+from ..serving import rollout
+from ..serving.health import Problem, problem
+from ..serving.revision import Revision, controller_revision
+from .engine_status import TargetOutcome, Verdict, engine_status
+from .snapshot import EnginePlan, EngineSnapshot
+from .wanted import Wait, Wanted, decide, resolve_model
+
+KEPT_REVISIONS = 1
+"""Revisions of a target that neither serve nor are wanted, kept with their artefacts for the way back."""
+
+
+@dataclass
+class _Writes:
+    create: list[Obj]
+    apply: list[Obj]
+    delete: list[Obj]
+    again: list[float]
+
+
+def plan(seen: EngineSnapshot) -> EnginePlan:
+    """The next step of an LLMEngine that is not being deleted."""
+    writes = _Writes([], [], [], [])
+    before = LLMEngineStatus.model_validate(seen.engine.get("status") or {})
+    try:
+        spec = LLMEngineSpec.model_validate(seen.engine["spec"])
+    except ValidationError as error:
+        wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+        verdict = Verdict(None, Wait("SpecInvalid", wrong, stalled=True, refused=True))
+        return EnginePlan(status=engine_status(seen, before, None, verdict, ()).dump())
+    wanted: Wanted | Wait
+    model = resolve_model(seen, spec, before)
+    wanted = model if isinstance(model, Wait) else decide(seen, spec, model)
+    if isinstance(wanted, Wait):
+        _take(writes, wanted)
+    policy_changed = before.build_policy_hash != _policy_hash(spec)
+    outcomes = tuple(_target(seen, spec, target, wanted, writes, policy_changed) for target in spec.targets)
+    _remove_rest(seen, spec, wanted, outcomes, writes)
+    resolved = model if isinstance(model, ResolvedModel) else None
+    verdict = Verdict(resolved, wanted if isinstance(wanted, Wait) else None)
+    status = engine_status(seen, before, spec, verdict, outcomes).model_copy(
+        update={"build_policy_hash": before.build_policy_hash if isinstance(wanted, Wait) else _policy_hash(spec)}
+    )
+    return EnginePlan(
+        create=tuple(writes.create),
+        apply=tuple(writes.apply),
+        delete=tuple(writes.delete),
+        status=status.dump(),
+        again_seconds=min(writes.again, default=None),
+    )
+
+
+def _take(writes: _Writes, wait: Wait) -> None:
+    writes.create += wait.create
+    writes.delete += wait.delete
+    if wait.again_seconds is not None:
+        writes.again.append(wait.again_seconds)
+
+
+def _policy_hash(spec: LLMEngineSpec) -> str:
+    hub = spec.model.hugging_face
+    return short_hash([spec.build.dump(), hub.token_secret_ref.dump() if hub and hub.token_secret_ref else None])
+
+
+def _target(
+    seen: EngineSnapshot,
+    spec: LLMEngineSpec,
+    target: Target,
+    wanted: Wanted | Wait,
+    writes: _Writes,
+    policy_changed: bool,
+) -> TargetOutcome:
+    name = seen.engine["metadata"]["name"]
+    observed = rollout.Observed(
+        service=seen.services.get(f"{name}-{target.name}"),
+        deployments={n: d for n, d in seen.deployments.items() if label(d, TARGET) == target.name},
+    )
+    entry = wanted if isinstance(wanted, Wait) else wanted.targets[target.name]
+    revision = entry if isinstance(entry, Revision) else None
+    missing: Wait | None = entry if isinstance(entry, Wait) else None
+    if revision:
+        _ensure(seen, spec, revision, writes, policy_changed)
+        missing = _first_missing(seen, revision)
+    step = rollout.step(seen.engine, target.name, None if missing else revision, target.replicas, observed, seen.now)
+    writes.apply += step.apply
+    writes.delete += step.delete
+    if step.again_seconds is not None:
+        writes.again.append(step.again_seconds)
+    if revision and seen.runner.config_map == revision.runner_config_map and not missing:
+        if revision.runner_config_map not in seen.config_maps:
+            writes.create.append(runner_config_map(seen.runner, seen.engine["metadata"]["namespace"]))
+    served = observed.deployments.get(step.served or "")
+    return TargetOutcome(
+        target=target,
+        revision=revision,
+        missing=missing,
+        served=step.served,
+        served_available=served is not None and rollout.available(served),
+        proven=revision is not None and step.served == revision.name,
+        deployment=observed.deployments.get(revision.name) if revision else None,
+        served_deployment=served,
+        served_artifact=_engine_of(seen, step.served),
+        trouble=_trouble(seen, revision) if revision and not missing else None,
+    )
+
+
+def _trouble(seen: EngineSnapshot, revision: Revision) -> Problem | None:
+    return problem(p for p in seen.pods if label(p, REVISION) == revision.name)
+
+
+def _engine_of(seen: EngineSnapshot, revision: str | None) -> str | None:
+    stored = seen.revisions.get(revision or "")
+    return str(stored["data"]["artifacts"][-1]["name"]) if stored else None
+
+
+def _ensure(
+    seen: EngineSnapshot, spec: LLMEngineSpec, revision: Revision, writes: _Writes, policy_changed: bool
+) -> None:
+    """The revision is kept first, then its artefacts come to be: what is built is always needed by something."""
+    if revision.name not in seen.revisions:
+        numbers = [r["revision"] for r in seen.revisions.values() if label(r, TARGET) == revision.target]
+        writes.create.append(controller_revision(seen.engine, revision, max(numbers, default=0) + 1))
+    for artifact in revision.artifacts:
+        live = seen.artifacts.get(artifact.name)
+        wanted = _artifact_object(seen, spec, artifact, revision.plan)
+        # Applied, not posted: the finalizer has to belong to the manager that takes it away.
+        if (live is None or (policy_changed and not is_ready(live))) and wanted not in writes.apply:
+            writes.apply.append(wanted)
+
+
+def _artifact_object(
+    seen: EngineSnapshot, spec: LLMEngineSpec, artifact: Artifact, numbers: Mapping[str, int]
+) -> dict[str, Any]:
+    current = artifact.spec.model_copy(update={"policy": policy(spec, artifact.spec, numbers)})
+    return {
+        "apiVersion": API_VERSION,
+        "kind": ARTIFACT_KIND,
+        "metadata": {
+            "name": artifact.name,
+            "namespace": seen.engine["metadata"]["namespace"],
+            "labels": {MANAGED: "true", **({PARENT: current.inputs.parent} if current.inputs.parent else {})},
+            "finalizers": [FINALIZER],
+        },
+        "spec": current.dump(),
+    }
+
+
+def _first_missing(seen: EngineSnapshot, revision: Revision) -> Wait | None:
+    """The first artefact of the chain that is not ready, as what the target waits for."""
+    for artifact in revision.artifacts:
+        live = seen.artifacts.get(artifact.name)
+        if live is None:
+            return Wait("CreatingArtifacts", f"{artifact.name} is about to be made")
+        if "deletionTimestamp" in live["metadata"]:
+            return Wait("ArtifactBeingRemoved", f"{artifact.name} is being removed; it is made again after that")
+        if is_ready(live):
+            continue
+        status = EngineArtifactStatus.model_validate(live.get("status") or {})
+        ready = next((c for c in status.conditions if c.type == "Ready"), None)
+        stalled = any(c.type == "Stalled" and c.status == "True" for c in status.conditions)
+        if ready is None:
+            return Wait("CreatingArtifacts", f"{artifact.name} has just been made")
+        if ready.reason == "ParentNotReady":
+            continue
+        return Wait(ready.reason, f"{artifact.spec.type} {artifact.name}: {ready.message}", stalled=stalled)
+    if all(is_ready(seen.artifacts[a.name]) for a in revision.artifacts):
+        return None
+    return Wait("CreatingArtifacts", f"{revision.engine.name} waits for what it is made from")
+
+
+def _remove_rest(
+    seen: EngineSnapshot,
+    spec: LLMEngineSpec,
+    wanted: Wanted | Wait,
+    outcomes: tuple[TargetOutcome, ...],
+    writes: _Writes,
+) -> None:
+    """Objects of targets that the spec no longer names, and revisions beyond those that may still be needed."""
+    names = {t.name for t in spec.targets}
+    for live in (*seen.deployments.values(), *seen.services.values(), *seen.revisions.values()):
+        if label(live, TARGET) not in names and "deletionTimestamp" not in live["metadata"]:
+            writes.delete.append(live)
+    if isinstance(wanted, Wait):
+        return
+    for outcome in outcomes:
+        needed = {outcome.served, outcome.revision.name if outcome.revision else None, *seen.deployments}
+        spare = [r for n, r in seen.revisions.items() if label(r, TARGET) == outcome.target.name and n not in needed]
+        spare.sort(key=lambda r: int(r["revision"]), reverse=True)
+        writes.delete += spare[KEPT_REVISIONS:]

@@ -1,0 +1,155 @@
+"""The status of an LLMEngine: conditions that people and kstatus can read, and one line for each target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..api.conditions import Condition, ConditionStatus, transition, truth
+from ..api.llmengine import LLMEngineSpec, LLMEngineStatus, ResolvedModel, Target, TargetStatus
+from ..objects import Obj
+from ..serving.health import Problem
+from ..serving.revision import Revision
+from .snapshot import EngineSnapshot
+from .wanted import Wait
+
+MakeCondition = Callable[[str, ConditionStatus, str, str], Condition]
+"""Type, status, reason, message."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is known of the object as a whole: the model, and what stands in the way of every target alike."""
+
+    model: ResolvedModel | None
+    wait: Wait | None
+
+
+@dataclass(frozen=True)
+class TargetOutcome:
+    target: Target
+    revision: Revision | None
+    missing: Wait | None
+    """What the wanted revision waits for; None once its engine is proven."""
+    served: str | None
+    served_available: bool
+    proven: bool
+    """The wanted revision is the one that serves."""
+    deployment: Obj | None
+    """Of the wanted revision."""
+    served_deployment: Obj | None
+    served_artifact: str | None
+    trouble: Problem | None
+
+    @property
+    def ready(self) -> bool:
+        return self.proven and self.served_available and self.missing is None
+
+    @property
+    def reason(self) -> str:
+        if self.ready:
+            return "Serving"
+        if self.missing:
+            return self.missing.reason
+        return self.trouble.reason if self.trouble else "StartingServers"
+
+    @property
+    def message(self) -> str:
+        if self.ready:
+            return ""
+        if self.missing:
+            return self.missing.message
+        if self.trouble:
+            return self.trouble.message
+        status = (self.deployment or {}).get("status", {})
+        return f"{status.get('readyReplicas', 0)} of {self.target.replicas} servers are ready"
+
+    @property
+    def stalled(self) -> bool:
+        return bool(
+            (self.missing and self.missing.stalled) or (self.trouble and self.trouble.stalled and not self.ready)
+        )
+
+
+def engine_status(
+    seen: EngineSnapshot,
+    before: LLMEngineStatus,
+    spec: LLMEngineSpec | None,
+    verdict: Verdict,
+    outcomes: tuple[TargetOutcome, ...],
+) -> LLMEngineStatus:
+    generation = seen.engine["metadata"]["generation"]
+    now = seen.now.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    def condition(type_: str, status: ConditionStatus, reason: str, message: str) -> Condition:
+        return transition(before.conditions, type_, status, reason, message, generation=generation, now=now)
+
+    wait = verdict.wait
+    pending = [o for o in outcomes if not o.ready]
+    waiting_for_artifacts = [o for o in outcomes if o.missing]
+    ready = wait is None and not pending
+    stalled = bool(wait.stalled) if wait else any(o.stalled for o in outcomes)
+    worst = next((o for o in pending if o.stalled), pending[0] if pending else None)
+    reason = wait.reason if wait else (worst.reason if worst else "Serving")
+    message = wait.message if wait else "; ".join(f"{o.target.name}: {o.message}" for o in pending)
+    artifacts_reason = wait.reason if wait else (waiting_for_artifacts[0].reason if waiting_for_artifacts else "Proven")
+    artifacts_message = (
+        wait.message if wait else "; ".join(f"{o.target.name}: {o.message}" for o in waiting_for_artifacts)
+    )
+    unavailable = [o.target.name for o in outcomes if not (o.served and o.served_available)]
+    conditions = (
+        condition("Ready", truth(ready), reason, message),
+        condition("Reconciling", truth(not ready and not stalled), reason, "" if ready or stalled else message),
+        condition("Stalled", truth(stalled), reason, message if stalled else ""),
+        condition(
+            "Available",
+            truth(bool(outcomes) and not unavailable),
+            "Serving" if outcomes and not unavailable else "NotServing",
+            ""
+            if outcomes and not unavailable
+            else f"nothing proven serves on {', '.join(unavailable) or 'any target'}",
+        ),
+        _validated(condition, wait, verdict),
+        condition(
+            "ArtifactsReady", truth(wait is None and not waiting_for_artifacts), artifacts_reason, artifacts_message
+        ),
+    )
+    model = verdict.model or before.model
+    return LLMEngineStatus(
+        observed_generation=generation,
+        conditions=conditions,
+        reason=reason,
+        model=model,
+        targets=tuple(_target_status(seen, o) for o in outcomes) if spec else before.targets,
+    )
+
+
+def _validated(condition: MakeCondition, wait: Wait | None, verdict: Verdict) -> Condition:
+    if wait and wait.refused:
+        return condition("Validated", "False", wait.reason, wait.message)
+    if wait and verdict.model is None:
+        return condition("Validated", "Unknown", wait.reason, wait.message)
+    return condition("Validated", "True", "Valid", "")
+
+
+def _target_status(seen: EngineSnapshot, outcome: TargetOutcome) -> TargetStatus:
+    revision = outcome.revision
+    numbers = revision.plan if revision else {}
+    gpu = revision.engine.spec.inputs.gpu if revision else None
+    served = (outcome.served_deployment or {}).get("status", {})
+    return TargetStatus(
+        name=outcome.target.name,
+        gpu=f"{gpu.product} ({gpu.compute_capability})" if gpu else None,
+        artifact=revision.engine.name if revision else None,
+        wanted_revision=revision.name if revision else None,
+        served_revision=outcome.served,
+        served_artifact=outcome.served_artifact,
+        replicas=outcome.target.replicas,
+        ready_replicas=served.get("readyReplicas", 0),
+        service=f"{seen.engine['metadata']['name']}-{outcome.target.name}",
+        reason=outcome.reason,
+        message=outcome.message or None,
+        weights_bytes=numbers.get("weightsBytes"),
+        kv_cache_bytes_per_token=numbers.get("kvCacheBytesPerToken"),
+        kv_cache_tokens=numbers.get("kvCacheTokens"),
+    )

@@ -1,0 +1,80 @@
+"""From the cache to the snapshots that the plans read. Nothing here decides anything."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from ..api.llmengine import LLMEngineSpec
+from ..build.inspection import inspection_name
+from ..build.plan import Snapshot
+from ..catalog import Catalog
+from ..config import OperatorConfig
+from ..kube.cache import Cache
+from ..kube.resource import CONFIG_MAP, CONTROLLER_REVISION, DEPLOYMENT, JOB, NODE, POD, SERVICE, Obj
+from ..objects import ARTIFACT, ENGINE, REVISION, Runner
+from .resources import ENGINE_ARTIFACT, revisions_of
+from .shared import SharedSnapshot
+from .snapshot import EngineSnapshot
+
+
+def _by_name(objects: list[Obj]) -> dict[str, Obj]:
+    return {o["metadata"]["name"]: o for o in objects}
+
+
+def observe_engine(
+    engine: Obj,
+    spec: LLMEngineSpec | None,
+    cache: Cache,
+    *,
+    catalog: Catalog,
+    config: OperatorConfig,
+    runner: Runner,
+    now: datetime,
+) -> EngineSnapshot:
+    """`spec` is None when the object's spec cannot be read: then no inspection Job is its own."""
+    meta = engine["metadata"]
+    namespace, own = meta["namespace"], {ENGINE: meta["name"]}
+    job = cache.get(JOB, namespace, inspection_name(meta["name"], spec)) if spec else None
+    pods = cache.find(POD, namespace=namespace, labels=own)
+    inspecting = [p for p in pods if job and p["metadata"].get("labels", {}).get("job-name") == job["metadata"]["name"]]
+    return EngineSnapshot(
+        engine=engine,
+        inspection_job=job,
+        inspection_pods=tuple(inspecting),
+        revisions=_by_name(cache.find(CONTROLLER_REVISION, namespace=namespace, labels=own)),
+        artifacts=_by_name(cache.find(ENGINE_ARTIFACT, namespace=namespace)),
+        deployments=_by_name(cache.find(DEPLOYMENT, namespace=namespace, labels=own)),
+        services=_by_name(cache.find(SERVICE, namespace=namespace, labels=own)),
+        pods=tuple(p for p in pods if REVISION in p["metadata"]["labels"]),
+        nodes=tuple(cache.find(NODE)),
+        config_maps=frozenset(_by_name(cache.find(CONFIG_MAP, namespace=namespace))),
+        catalog=catalog,
+        config=config,
+        runner=runner,
+        now=now,
+    )
+
+
+def observe_artifact(artifact: Obj, cache: Cache, *, config: OperatorConfig, runner: Runner, now: datetime) -> Snapshot:
+    namespace, name = artifact["metadata"]["namespace"], artifact["metadata"]["name"]
+    parent = artifact["spec"]["inputs"].get("parent")
+    mine = {ARTIFACT: name}
+    return Snapshot(
+        artifact=artifact,
+        parent=cache.get(ENGINE_ARTIFACT, namespace, parent) if parent else None,
+        jobs=tuple(cache.find(JOB, namespace=namespace, labels=mine)),
+        pods=tuple(cache.find(POD, namespace=namespace, labels=mine)),
+        nodes=tuple(cache.find(NODE)),
+        referenced=bool(revisions_of(artifact, cache)),
+        config=config,
+        runner=runner,
+        now=now,
+    )
+
+
+def observe_shared(namespace: str, cache: Cache) -> SharedSnapshot:
+    return SharedSnapshot(
+        config_maps=tuple(cache.find(CONFIG_MAP, namespace=namespace)),
+        artifacts=tuple(cache.find(ENGINE_ARTIFACT, namespace=namespace)),
+        revisions=tuple(cache.find(CONTROLLER_REVISION, namespace=namespace)),
+    )

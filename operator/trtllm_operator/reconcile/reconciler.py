@@ -1,0 +1,129 @@
+"""Observe, plan, apply, for each kind of key. The thin shell: every decision is a pure function elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic import ValidationError
+
+from ..api.llmengine import LLMEngineSpec
+from ..build.collection import FINALIZER, plan_collection
+from ..build.plan import plan as plan_artifact
+from ..catalog import Catalog
+from ..config import OperatorConfig
+from ..kube.apply import Applier
+from ..kube.cache import Cache
+from ..kube.client import Client
+from ..kube.errors import ApiError
+from ..kube.resource import Obj
+from ..objects import Runner
+from .engine_plan import plan as plan_engine
+from .observe import observe_artifact, observe_engine, observe_shared
+from .resources import ENGINE_ARTIFACT, LLM_ENGINE, Key
+from .shared import unneeded
+
+Objects = Iterable[Mapping[str, Any]]
+MAX_ROUNDS = 4
+"""Plans in one visit: what was just created is seen at once, so that status is written once and not for each step."""
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC).replace(microsecond=0)
+
+
+@dataclass(frozen=True)
+class Reconciler:
+    client: Client
+    cache: Cache
+    applier: Applier
+    catalog: Catalog
+    config: OperatorConfig
+    runner: Runner
+    now: Callable[[], datetime] = utc_now
+
+    async def reconcile(self, key: Key) -> float | None:
+        """Bring one key's world into order; seconds after which to look again, None to wait for an event."""
+        if key.kind == "LLMEngine":
+            return await self._engine(key)
+        if key.kind == "EngineArtifact":
+            return await self._artifact(key)
+        await self._delete(unneeded(observe_shared(key.namespace, self.cache)))
+        return None
+
+    async def _engine(self, key: Key) -> float | None:
+        for left in reversed(range(MAX_ROUNDS)):
+            engine = self.cache.get(LLM_ENGINE, key.namespace, key.name)
+            if engine is None or "deletionTimestamp" in engine["metadata"]:
+                return None
+            plan = plan_engine(
+                observe_engine(
+                    engine,
+                    _readable_spec(engine),
+                    self.cache,
+                    catalog=self.catalog,
+                    config=self.config,
+                    runner=self.runner,
+                    now=self.now(),
+                )
+            )
+            await self._create(plan.create)
+            for wanted in plan.apply:
+                await self.applier.apply(dict(wanted))
+            await self._delete(plan.delete)
+            if not plan.create or left == 0:
+                await self.applier.apply_status(engine, dict(plan.status))
+                return plan.again_seconds
+        return None
+
+    async def _artifact(self, key: Key) -> float | None:
+        for left in reversed(range(MAX_ROUNDS)):
+            artifact = self.cache.get(ENGINE_ARTIFACT, key.namespace, key.name)
+            if artifact is None:
+                return None
+            seen = observe_artifact(artifact, self.cache, config=self.config, runner=self.runner, now=self.now())
+            if "deletionTimestamp" in artifact["metadata"]:
+                collection = plan_collection(
+                    artifact, seen.jobs, seen.pods, referenced=seen.referenced, config=self.config
+                )
+                await self._collect(artifact, collection.create, collection.delete, release=collection.release)
+                return None
+            plan = plan_artifact(seen)
+            await self._create(plan.create)
+            if plan.create and left:
+                continue
+            await self.applier.apply_status(artifact, dict(plan.status))
+            await self._delete(plan.delete)
+            return plan.again_seconds
+        return None
+
+    async def _collect(self, artifact: Obj, create: Objects, delete: Objects, *, release: bool) -> None:
+        await self._delete(delete)
+        try:
+            await self._create(create)
+        except ApiError as error:
+            if not error.is_namespace_terminating:
+                raise
+            # No Job can run here any more; the volume goes with the namespace or is somebody else's.
+            release = True
+        if release:
+            meta = artifact["metadata"]
+            rest = [f for f in meta.get("finalizers", ()) if f != FINALIZER]
+            await self.client.replace(ENGINE_ARTIFACT, {**artifact, "metadata": {**meta, "finalizers": rest}})
+
+    async def _create(self, objects: Objects) -> None:
+        for obj in objects:
+            await self.applier.create(dict(obj))
+
+    async def _delete(self, objects: Objects) -> None:
+        for obj in objects:
+            await self.applier.delete(dict(obj))
+
+
+def _readable_spec(engine: Obj) -> LLMEngineSpec | None:
+    try:
+        return LLMEngineSpec.model_validate(engine["spec"])
+    except ValidationError:
+        return None

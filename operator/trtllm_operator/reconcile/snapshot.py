@@ -1,0 +1,49 @@
+"""Everything that the plan of one LLMEngine depends on, and what a plan is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from ..catalog import Catalog
+from ..config import OperatorConfig
+from ..objects import Obj, Runner
+
+
+@dataclass(frozen=True)
+class EngineSnapshot:
+    engine: Obj
+    inspection_job: Obj | None
+    """Of the model source as the spec now says it."""
+    inspection_pods: tuple[Obj, ...]
+    revisions: Mapping[str, Obj]
+    """ControllerRevisions of this LLMEngine by name."""
+    artifacts: Mapping[str, Obj]
+    """EngineArtifacts of the namespace by name."""
+    deployments: Mapping[str, Obj]
+    """Of this LLMEngine, by name."""
+    services: Mapping[str, Obj]
+    """Of this LLMEngine, by name."""
+    pods: tuple[Obj, ...]
+    """Server Pods of this LLMEngine."""
+    nodes: tuple[Obj, ...]
+    config_maps: frozenset[str]
+    """Names of the runner ConfigMaps in the namespace."""
+    catalog: Catalog
+    config: OperatorConfig
+    runner: Runner
+    now: datetime
+
+
+@dataclass(frozen=True)
+class EnginePlan:
+    """What to write, in this order: create, apply, delete, status."""
+
+    create: tuple[Obj, ...] = ()
+    """Created once: that it exists already is success."""
+    apply: tuple[Obj, ...] = ()
+    delete: tuple[Obj, ...] = ()
+    status: Mapping[str, Any] = field(default_factory=dict)
+    again_seconds: float | None = None

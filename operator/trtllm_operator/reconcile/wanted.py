@@ -1,0 +1,211 @@
+"""What the spec asks for, decided before anything is built: the model, the verdict, the revision of each target."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from ..api.engineartifact import GpuClass
+from ..api.llmengine import LLMEngineSpec, LLMEngineStatus, ResolvedModel, Target
+from ..build import attempt
+from ..build.chain import chain
+from ..build.inspection import RETRY_SECONDS, inspection_job, source_hash
+from ..build.plan import gpus_of
+from ..catalog import Release, UnknownReleaseError
+from ..objects import MAJOR_LABEL, MEMORY_LABEL, MINOR_LABEL, PRODUCT_LABEL, Obj, label
+from ..planning.model import ModelFacts, ModelUnreadableError, read_report
+from ..planning.verdict import TargetGpu, TargetPlan, judge
+from ..serving.repository import FILL_TEMPLATE, TEMPLATES, template_values
+from ..serving.revision import Revision, read_revision, revision_name
+from ..serving.triton import pod_template
+from .snapshot import EngineSnapshot
+
+
+@dataclass(frozen=True)
+class Wait:
+    """The spec's wants are not known yet, or cannot be met."""
+
+    reason: str
+    message: str
+    stalled: bool = False
+    refused: bool = False
+    """The spec itself is wrong: Validated is False."""
+    create: tuple[Obj, ...] = ()
+    delete: tuple[Obj, ...] = ()
+    again_seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The revision of each target by the target's name; a target whose GPU nobody knows yet has a Wait instead."""
+
+    model: ResolvedModel
+    targets: Mapping[str, Revision | Wait] = field(default_factory=dict)
+
+
+def resolve_model(seen: EngineSnapshot, spec: LLMEngineSpec, status: LLMEngineStatus) -> ResolvedModel | Wait:
+    """The model as inspected: remembered in status, or reported by the inspection Job that has just ended."""
+    known = status.model
+    if known and known.source_hash == source_hash(spec):
+        return known
+    job = seen.inspection_job
+    if job is None:
+        return Wait(
+            "InspectingModel",
+            "the model's config is about to be read",
+            create=(inspection_job(seen.engine, spec, seen.config),),
+        )
+    if "deletionTimestamp" in job["metadata"]:
+        return Wait("InspectingModel", "an earlier inspection is being removed")
+    match attempt.read(job, seen.inspection_pods):
+        case attempt.Waiting(reason, message, stuck):
+            return Wait(reason, f"inspection: {message}", stalled=stuck)
+        case attempt.Running(_, node):
+            return Wait("InspectingModel", f"reading config and tensor headers on node {node}")
+        case attempt.Failed(failure, _, time):
+            return _inspection_failed(seen, job, failure, time)
+        case attempt.Succeeded(result=report):
+            return _resolved(job, spec, report)
+
+
+def _inspection_failed(seen: EngineSnapshot, job: Obj, failure: attempt.Failure, time: str) -> Wait:
+    if not failure.retryable:
+        return Wait(failure.reason, failure.message, stalled=True, refused=failure.reason == "ModelUnreadable")
+    left = (datetime.fromisoformat(time) + timedelta(seconds=RETRY_SECONDS) - seen.now).total_seconds()
+    if left <= 0:
+        return Wait(failure.reason, failure.message, delete=(job,))
+    return Wait(failure.reason, f"{failure.message} (tried again every {RETRY_SECONDS} s)", again_seconds=left)
+
+
+def _resolved(job: Obj, spec: LLMEngineSpec, report: Mapping[str, object]) -> ResolvedModel | Wait:
+    if "revision" not in report:
+        return Wait("InspectingModel", "the inspection's report was lost with its Pod; it runs again", delete=(job,))
+    try:
+        facts = read_report(report)
+    except ModelUnreadableError as error:
+        return Wait("ModelUnreadable", str(error), stalled=True, refused=True)
+    return ResolvedModel(
+        source_hash=source_hash(spec),
+        revision=str(report["revision"]),
+        architecture=facts.architecture,
+        facts=facts.to_facts(),
+    )
+
+
+def target_gpu(product: str, seen: EngineSnapshot) -> TargetGpu | None:
+    """What the nodes say of a product, or the catalogue where no node has it; None when nobody knows it."""
+    node = next((n for n in seen.nodes if label(n, PRODUCT_LABEL) == product and label(n, MAJOR_LABEL)), None)
+    known = seen.catalog.gpu(product)
+    if node is None:
+        return TargetGpu(product, known.compute_capability, known.memory_mib) if known else None
+    memory = label(node, MEMORY_LABEL)
+    memory_mib = int(memory) if memory else (known.memory_mib if known else None)
+    return TargetGpu(product, f"{label(node, MAJOR_LABEL)}.{label(node, MINOR_LABEL) or 0}", memory_mib)
+
+
+def decide(seen: EngineSnapshot, spec: LLMEngineSpec, model: ResolvedModel) -> Wanted | Wait:
+    """A revision for each target, or why there is none. A target that has its revision already keeps it untouched."""
+    name = seen.engine["metadata"]["name"]
+    names = {t.name: revision_name(name, spec, t, model) for t in spec.targets}
+    bound = {t: read_revision(seen.revisions[r]) for t, r in names.items() if r in seen.revisions}
+    targets: dict[str, Revision | Wait] = dict(bound)
+    unbound = [t for t in spec.targets if t.name not in bound]
+    if not unbound:
+        return Wanted(model, targets)
+    release = _release(seen, spec)
+    if isinstance(release, Wait):
+        return release
+    facts = ModelFacts.from_facts(model.facts)
+    image = seen.config.toolchain_images.get(spec.release) or release.image or "unknown"
+    problems: list[str] = []
+    if "@sha256:" not in image:
+        problems.append(
+            f"the toolchain image of release {spec.release} is {image}, which has no digest, and an engine is keyed by "
+            f"its image's: set toolchainImages.{spec.release} of the operator to an image with @sha256:..."
+        )
+    plans: dict[str, TargetPlan] = {}
+    for target in unbound:
+        gpu = target_gpu(target.gpu.product, seen)
+        if gpu is None:
+            looked_for = f"no node has {PRODUCT_LABEL}={target.gpu.product}, which the catalogue does not know either"
+            targets[target.name] = Wait("NoMatchingNode", f"{looked_for}; {gpus_of(seen.nodes)}")
+            continue
+        plan = judge(spec, facts, release, gpu)
+        problems += [m for m in (f"{target.name}: {c.message}" for c in plan.errors) if m not in problems]
+        plans[target.name] = plan
+    if problems:
+        return Wait("Refused", "; ".join(_merged(problems, [t.name for t in unbound])), stalled=True, refused=True)
+    for target in unbound:
+        if plan_ := plans.get(target.name):
+            targets[target.name] = _revision(
+                seen, spec, target, names[target.name], model, facts, release, image, plan_
+            )
+    return Wanted(model, targets)
+
+
+def _release(seen: EngineSnapshot, spec: LLMEngineSpec) -> Release | Wait:
+    try:
+        return seen.catalog.release(spec.release)
+    except UnknownReleaseError as error:
+        return Wait("UnknownRelease", str(error), stalled=True, refused=True)
+
+
+def _merged(problems: list[str], targets: list[str]) -> list[str]:
+    """Said once what is wrong on every target alike."""
+    if len(targets) < 2:
+        return problems
+    out: list[str] = []
+    for problem in problems:
+        _, _, message = problem.partition(": ")
+        everywhere = all(f"{t}: {message}" in problems for t in targets)
+        said = message if everywhere else problem
+        if said not in out:
+            out.append(said)
+    return out
+
+
+def _revision(
+    seen: EngineSnapshot,
+    spec: LLMEngineSpec,
+    target: Target,
+    name: str,
+    model: ResolvedModel,
+    facts: ModelFacts,
+    release: Release,
+    image: str,
+    plan: TargetPlan,
+) -> Revision:
+    gpu = GpuClass(product=plan.gpu.product, compute_capability=plan.gpu.compute_capability)
+    artifacts = chain(spec, revision=model.revision, facts=facts, release=release, image=image, gpu=gpu)
+    values = template_values(
+        engine=artifacts[-1].name,
+        model=artifacts[0].name,
+        budgets=spec.budgets,
+        serving=spec.serving,
+        paged_context=plan.paged_context_fmha,
+    )
+    template = pod_template(
+        engine_name=seen.engine["metadata"]["name"],
+        target=target.name,
+        revision=name,
+        engine_artifact=artifacts[-1].name,
+        model_artifact=artifacts[0].name,
+        engine=artifacts[-1].spec,
+        serving=spec.serving,
+        models=values,
+        weights_bytes_total=plan.weights_bytes_per_gpu * spec.parallelism.tensor * spec.parallelism.pipeline,
+        templates=TEMPLATES,
+        fill_template=FILL_TEMPLATE,
+        runner=seen.runner.config_map,
+        config=seen.config,
+    )
+    numbers = {
+        "weightsBytes": plan.weights_bytes_per_gpu,
+        "kvCacheBytesPerToken": plan.kv_cache_bytes_per_token,
+        "kvCacheTokens": plan.kv_cache_tokens,
+        "modelBytes": facts.weight_bytes,
+        "checkpointHostMemoryBytes": plan.convert_host_memory_bytes,
+        "engineHostMemoryBytes": plan.build_host_memory_bytes,
+    }
+    return Revision(name, target.name, artifacts, template, {k: v for k, v in numbers.items() if v is not None})

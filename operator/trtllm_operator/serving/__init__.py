@@ -1,0 +1,1 @@
+"""Triton's objects for one target, the values of its model repository, and the rollout: pure functions."""

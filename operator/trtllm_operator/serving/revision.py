@@ -1,0 +1,93 @@
+"""A revision: the artefacts and the Pod template of one target as the user's spec asks for them.
+
+It is rendered once and kept in a ControllerRevision. While the user's spec stays, a new operator or a corrected
+catalogue finds the revision by its name and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..api import GROUP
+from ..api.engineartifact import EngineArtifactSpec
+from ..api.llmengine import LLMEngineSpec, ResolvedModel, Target
+from ..objects import ENGINE, MANAGED, REVISION, TARGET, Artifact, Obj, label, owner_reference, short_hash
+
+CHAIN_LABELS = {"Model": f"{GROUP}/model", "Checkpoint": f"{GROUP}/checkpoint", "Engine": f"{GROUP}/engine-artifact"}
+"""Labels of a ControllerRevision that name the artefacts it needs, by type."""
+
+
+@dataclass(frozen=True)
+class Revision:
+    name: str
+    target: str
+    artifacts: tuple[Artifact, ...]
+    """Model, Checkpoint, Engine in this order."""
+    template: Mapping[str, Any]
+    """Pod template of the server."""
+    plan: Mapping[str, int]
+    """Numbers of the plan that status shows."""
+
+    @property
+    def runner_config_map(self) -> str:
+        """The runner that the template mounts."""
+        found = next(v["configMap"]["name"] for v in self.template["spec"]["volumes"] if v["name"] == "runner")
+        return str(found)
+
+    @property
+    def engine(self) -> Artifact:
+        return self.artifacts[-1]
+
+
+def revision_name(engine_name: str, spec: LLMEngineSpec, target: Target, model: ResolvedModel) -> str:
+    """Named after what the user said that matters to this target, and the model's pinned content.
+
+    Not part of it: replicas and the build policy, other targets, and anything that the operator or its catalogue adds.
+    """
+    said = spec.model_dump(by_alias=True, mode="json", exclude={"targets", "build", "model"})
+    wanted = [
+        said,
+        target.model_dump(by_alias=True, mode="json", exclude={"replicas"}),
+        model.source_hash,
+        model.revision,
+    ]
+    return f"{engine_name}-{target.name}-{short_hash(wanted)}"
+
+
+def controller_revision(owner: Obj, revision: Revision, number: int) -> dict[str, Any]:
+    """The stored form. `number` orders the revisions of a target."""
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "ControllerRevision",
+        "metadata": {
+            "name": revision.name,
+            "namespace": owner["metadata"]["namespace"],
+            "labels": {
+                MANAGED: "true",
+                ENGINE: owner["metadata"]["name"],
+                TARGET: revision.target,
+                REVISION: revision.name,
+                **{CHAIN_LABELS[a.spec.type]: a.name for a in revision.artifacts},
+            },
+            "ownerReferences": [owner_reference(owner)],
+        },
+        "revision": number,
+        "data": {
+            "artifacts": [{"name": a.name, "spec": a.spec.dump()} for a in revision.artifacts],
+            "template": revision.template,
+            "plan": dict(revision.plan),
+        },
+    }
+
+
+def read_revision(stored: Obj) -> Revision:
+    data = stored["data"]
+    return Revision(
+        name=stored["metadata"]["name"],
+        target=label(stored, TARGET) or "",
+        artifacts=tuple(Artifact(a["name"], EngineArtifactSpec.model_validate(a["spec"])) for a in data["artifacts"]),
+        template=data["template"],
+        plan=data["plan"],
+    )

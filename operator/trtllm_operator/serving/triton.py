@@ -1,0 +1,189 @@
+"""Triton's Pod template, Deployment and Service for one target."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from ..api.engineartifact import EngineArtifactSpec
+from ..api.llmengine import Serving
+from ..config import OperatorConfig
+from ..objects import (
+    CONTAINER_SECURITY,
+    ENGINE,
+    GPU_RESOURCE,
+    MANAGED,
+    POD_SECURITY,
+    REVISION,
+    SCRATCH,
+    STORE,
+    TARGET,
+    Obj,
+    env,
+    gpu_affinity,
+    mounts,
+    owner_reference,
+    tolerations,
+    volumes,
+)
+from .repository import MODEL_NAME
+from .revision import Revision
+
+HTTP_PORT, GRPC_PORT, METRICS_PORT = 8000, 8001, 8002
+DRAIN_SLEEP_SECONDS = 5
+"""Between leaving the Service and SIGTERM: meanwhile routes to the Pod go, so no request meets a closed port."""
+EXIT_TIMEOUT_SECONDS = 120
+"""How long Triton lets running requests end."""
+LOAD_BYTES_PER_SECOND = 150_000_000
+"""A slow network volume; the start-up budget grows with the engine."""
+STARTUP_PERIOD_SECONDS = 2
+SWITCHED_AT = "llmengine.dev/switched-at"
+
+
+def pod_template(
+    *,
+    engine_name: str,
+    target: str,
+    revision: str,
+    engine_artifact: str,
+    model_artifact: str,
+    engine: EngineArtifactSpec,
+    serving: Serving,
+    models: Mapping[str, Mapping[str, str]],
+    weights_bytes_total: int,
+    templates: str,
+    fill_template: str,
+    runner: str,
+    config: OperatorConfig,
+) -> dict[str, Any]:
+    """The server's Pod: the engine's own image, on the GPUs the engine is for, reading the store, never writing it."""
+    gpu, expected = engine.inputs.gpu, engine.expected
+    store = engine.inputs.storage.persistent_volume_claim
+    assert gpu is not None
+    assert expected is not None
+    assert store is not None
+    world_size = expected.tensor_parallel * expected.pipeline_parallel
+    run = {
+        "engine": f"{STORE}/{engine_artifact}",
+        "tokenizer": f"{STORE}/{model_artifact}",
+        "world_size": world_size,
+        "gpu": gpu.dump(),
+        "release": expected.release,
+        "templates": templates,
+        "fill_template": fill_template,
+        "models": models,
+        "repository": f"{SCRATCH}/repository",
+        "http_port": HTTP_PORT,
+        "grpc_port": GRPC_PORT,
+        "metrics_port": METRICS_PORT,
+        "exit_timeout_seconds": EXIT_TIMEOUT_SECONDS,
+    }
+    container = {
+        "name": "triton",
+        "image": engine.inputs.image,
+        "imagePullPolicy": config.image_pull_policy,
+        "command": ["python3", "/opt/llmengine/runner.pyz", "serve", "--spec", json.dumps(run, sort_keys=True)],
+        "workingDir": SCRATCH,
+        "env": env({"HOME": SCRATCH, "HF_HUB_OFFLINE": "1"}),
+        "ports": [
+            {"name": "http", "containerPort": HTTP_PORT, "protocol": "TCP"},
+            {"name": "grpc", "containerPort": GRPC_PORT, "protocol": "TCP"},
+            {"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"},
+        ],
+        "resources": _resources(serving, world_size),
+        "securityContext": CONTAINER_SECURITY,
+        "volumeMounts": mounts(runner=True, shared_memory=True),
+        "lifecycle": {"preStop": {"sleep": {"seconds": DRAIN_SLEEP_SECONDS}}},
+        **probes(weights_bytes_total),
+    }
+    spec: dict[str, Any] = {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": DRAIN_SLEEP_SECONDS + EXIT_TIMEOUT_SECONDS + 30,
+        "securityContext": POD_SECURITY,
+        "affinity": gpu_affinity(gpu),
+        "tolerations": tolerations(serving, gpu=True),
+        "containers": [container],
+        "volumes": volumes(store.claim_name, runner=runner, shared_memory=True),
+    }
+    if serving.node_selector:
+        spec["nodeSelector"] = dict(serving.node_selector)
+    return {"metadata": {"labels": pod_labels(engine_name, target, revision)}, "spec": spec}
+
+
+def pod_labels(engine_name: str, target: str, revision: str) -> dict[str, str]:
+    return {MANAGED: "true", ENGINE: engine_name, TARGET: target, REVISION: revision}
+
+
+def probes(weights_bytes_total: int) -> dict[str, Any]:
+    """Triton's port is closed while models load: liveness waits behind a start-up probe whose budget grows with the engine."""
+    budget_seconds = max(600, 120 + weights_bytes_total // LOAD_BYTES_PER_SECOND)
+    ready = {"httpGet": {"path": f"/v2/models/{MODEL_NAME}/ready", "port": "http"}}
+    return {
+        "startupProbe": {
+            **ready,
+            "periodSeconds": STARTUP_PERIOD_SECONDS,
+            "failureThreshold": -(-budget_seconds // STARTUP_PERIOD_SECONDS),
+        },
+        "readinessProbe": {**ready, "periodSeconds": 5, "failureThreshold": 3, "timeoutSeconds": 5},
+        "livenessProbe": {
+            "httpGet": {"path": "/v2/health/live", "port": "http"},
+            "periodSeconds": 10,
+            "failureThreshold": 6,
+            "timeoutSeconds": 5,
+        },
+    }
+
+
+def deployment(owner: Obj, revision: Revision, replicas: int) -> dict[str, Any]:
+    """One per revision. Its Pods are all alike, so the strategy matters only when a person edits the Deployment."""
+    meta = owner["metadata"]
+    labels = pod_labels(meta["name"], revision.target, revision.name)
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {
+            "name": revision.name,
+            "namespace": meta["namespace"],
+            "labels": labels,
+            "ownerReferences": [owner_reference(owner)],
+        },
+        "spec": {
+            "replicas": replicas,
+            "revisionHistoryLimit": 0,
+            "progressDeadlineSeconds": 3600,
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
+            "selector": {"matchLabels": {REVISION: revision.name}},
+            "template": revision.template,
+        },
+    }
+
+
+def service(owner: Obj, target: str, revision: str, switched_at: str) -> dict[str, Any]:
+    """Selects exactly one revision. `switched_at` is when it came to select this one."""
+    meta = owner["metadata"]
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": f"{meta['name']}-{target}",
+            "namespace": meta["namespace"],
+            "labels": {MANAGED: "true", ENGINE: meta["name"], TARGET: target},
+            "annotations": {SWITCHED_AT: switched_at},
+            "ownerReferences": [owner_reference(owner)],
+        },
+        "spec": {
+            "selector": {REVISION: revision},
+            "ports": [
+                {"name": "http", "port": HTTP_PORT, "protocol": "TCP", "targetPort": "http"},
+                {"name": "grpc", "port": GRPC_PORT, "protocol": "TCP", "targetPort": "grpc"},
+                {"name": "metrics", "port": METRICS_PORT, "protocol": "TCP", "targetPort": "metrics"},
+            ],
+        },
+    }
+
+
+def _resources(serving: Serving, world_size: int) -> dict[str, Any]:
+    out: dict[str, Any] = serving.resources.dump() if serving.resources else {}
+    return {**out, "limits": {**out.get("limits", {}), GPU_RESOURCE: str(world_size)}}
