@@ -1,0 +1,116 @@
+"""convert and build: run a command of the toolchain, measure it, and verify what it made."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from . import child, classify, gpu, memory, output
+from .report import StepError, progress
+
+SKIP_FILE = "skip"
+"""Left in the scratch directory by `stage` when the artefact is in the store already."""
+FACTS_FILE = "build.json"
+"""Facts of the run, for `publish` to put into the manifest."""
+_IMPORT_SECONDS = 300
+
+
+def convert(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Make a checkpoint. `spec` is as `build`'s."""
+    return _produce(spec, output.verify_checkpoint)
+
+
+def build(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Make an engine and return the facts of the build, which are also left in build.json beside the output.
+
+    `spec`: {"artifact": name, "command": [...] with {parent} and {output} in it, "parent" and "output": directories,
+    "expected": the API's Expectation, "gpu": {"product", "computeCapability"} or null}.
+    """
+    return _produce(spec, output.verify_engine)
+
+
+def _produce(spec: Mapping[str, Any], verify: Any) -> dict[str, Any]:
+    directory = Path(spec["output"])
+    scratch = directory.parent
+    if (scratch / SKIP_FILE).exists():
+        progress("skipped", artifact=spec["artifact"], why="the artefact is in the store already")
+        return {"skipped": True}
+    seen = _gpu(spec)
+    command = [_substitute(word, spec) for word in spec["command"]]
+    tool = _tool_name(command)
+    directory.mkdir(parents=True, exist_ok=True)
+    progress("started", artifact=spec["artifact"], command=command)
+    before = memory.read()
+    try:
+        outcome = child.run(command, cwd=scratch)
+    except OSError as error:
+        raise StepError(
+            "ToolMissing", f"this image has no {command[0]} that can be run ({error.strerror}); is it the toolchain's?"
+        ) from None
+    after = memory.read()
+    if outcome.status != 0 or outcome.signalled is not None:
+        raise _with_disk(classify.tool_failure(tool, outcome, before, after), scratch)
+    verify(directory, spec["expected"])
+    facts = {
+        **(seen.facts() if seen else {}),
+        "trtllmVersion": library_version(),
+        "durationSeconds": round(outcome.duration_seconds),
+        "peakHostMemoryBytes": outcome.peak_process_bytes,
+        "peakContainerMemoryBytes": after.peak_bytes,
+    }
+    (scratch / FACTS_FILE).write_text(json.dumps(facts))
+    progress("verified", artifact=spec["artifact"], seconds=facts["durationSeconds"])
+    return facts
+
+
+def library_version() -> str | None:
+    """`tensorrt_llm.__version__` as this image's Python sees it; None when it cannot be imported.
+
+    In a child, because the library talks on import and holds a GPU; the version is behind a mark for the same reason.
+    """
+    program = "import tensorrt_llm; print('\\nversion=' + tensorrt_llm.__version__)"
+    try:
+        answer = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, timeout=_IMPORT_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return None
+    found = [line for line in answer.stdout.splitlines() if line.startswith("version=")]
+    return found[-1].partition("=")[2] if found else None
+
+
+def _gpu(spec: Mapping[str, Any]) -> gpu.Gpu | None:
+    wanted = spec.get("gpu")
+    if not wanted:
+        return None
+    seen = gpu.visible()
+    gpu.require(seen, wanted, 1, what=f"{spec['artifact']}")
+    return seen[0]
+
+
+def _substitute(word: str, spec: Mapping[str, Any]) -> str:
+    for name in ("parent", "output"):
+        if spec.get(name):
+            word = word.replace(f"{{{name}}}", spec[name])
+    return word
+
+
+def _tool_name(command: list[str]) -> str:
+    """What a person calls the command: the script where an interpreter runs one."""
+    if Path(command[0]).name.startswith("python") and len(command) > 1:
+        return Path(command[1]).name
+    return Path(command[0]).name
+
+
+def _with_disk(failure: StepError, scratch: Path) -> StepError:
+    if failure.reason != "DiskFull":
+        return failure
+    volume = os.statvfs(scratch)
+    free, size = volume.f_bavail * volume.f_frsize, volume.f_blocks * volume.f_frsize
+    numbers = f" {scratch} has {memory.gib(free)} of {memory.gib(size)} free."
+    return StepError("DiskFull", failure.message + numbers)

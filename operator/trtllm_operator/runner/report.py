@@ -1,0 +1,121 @@
+"""How a step says what became of it: one JSON object in the container's termination message, and its exit status."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+PERMANENT_STATUS = 64
+"""Exit status of a failure that the same inputs on the same node will meet again (EX_USAGE)."""
+RETRYABLE_STATUS = 75
+"""Exit status of a failure that may pass by itself (EX_TEMPFAIL)."""
+MAX_MESSAGE_BYTES = 4096
+"""What kubelet keeps of a termination message."""
+
+REASONS = frozenset(
+    {
+        "ArchitectureUnsupported",
+        "DiskFull",
+        "DrainTimeout",
+        "EngineCorrupted",
+        "EngineMismatch",
+        "FlagRefused",
+        "GpuMemoryExhausted",
+        "GpuMismatch",
+        "GpuUnavailable",
+        "HostMemoryExhausted",
+        "Internal",
+        "ModelLoadFailed",
+        "OutputInvalid",
+        "PrecisionUnsupported",
+        "SharedMemoryExhausted",
+        "SpecInvalid",
+        "TemplateMismatch",
+        "Terminated",
+        "TokenizerMissing",
+        "ToolFailed",
+        "ToolMissing",
+        "VersionMismatch",
+        "WorldSizeMismatch",
+    }
+)
+"""Every reason the runner can give; the operator's build/failures.py knows them all."""
+
+
+class StepError(Exception):
+    """A failure a person is told of: `reason` from REASONS, `message` with the numbers and what would fix it."""
+
+    def __init__(self, reason: str, message: str, *, retryable: bool = False) -> None:
+        if reason not in REASONS:
+            raise ValueError(f"{reason} is not in REASONS")
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+        self.retryable = retryable
+
+    @property
+    def status(self) -> int:
+        return RETRYABLE_STATUS if self.retryable else PERMANENT_STATUS
+
+    def report(self) -> dict[str, Any]:
+        return {"failure": {"reason": self.reason, "message": self.message, "retryable": self.retryable}}
+
+
+def progress(event: str, **facts: Any) -> None:
+    """One JSON line of progress on standard output."""
+    print(json.dumps({"event": event, **facts}), flush=True)
+
+
+def encode(report: dict[str, Any]) -> bytes:
+    """The report as at most MAX_MESSAGE_BYTES of JSON; a failure's message is cut where it is too long."""
+    data = _json(report)
+    failure = report.get("failure")
+    while len(data) > MAX_MESSAGE_BYTES and failure and failure["message"]:
+        excess = len(data) - MAX_MESSAGE_BYTES
+        kept = failure["message"].rstrip("…")
+        failure = {**failure, "message": kept[: max(0, len(kept) - max(excess // 4, 8))] + "…"}
+        data = _json({**report, "failure": failure})
+    if len(data) > MAX_MESSAGE_BYTES:
+        raise ValueError(f"a report of {len(data)} bytes; a termination message holds {MAX_MESSAGE_BYTES}")
+    return data
+
+
+def stop_on_sigterm(termination_log: Path) -> None:
+    """Make SIGTERM end this process at once and say so. As PID 1 it would otherwise be ignored."""
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        error = StepError(
+            "Terminated", "the step was stopped: the Pod was deleted, evicted or ran out of time", retryable=True
+        )
+        termination_log.write_bytes(encode(error.report()))
+        os._exit(error.status)
+
+    signal.signal(signal.SIGTERM, stop)
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def run_step(step: Callable[[], dict[str, Any]], termination_log: Path) -> int:
+    """Run a step, write its report and return the exit status. No traceback reaches the report; it goes to the log."""
+    try:
+        report: dict[str, Any] = {"result": step()}
+        status = 0
+    except StepError as error:
+        report, status = error.report(), error.status
+    except Exception as error:
+        traceback.print_exc()
+        internal = StepError("Internal", f"the runner failed on its own account: {type(error).__name__}: {error}")
+        report, status = internal.report(), internal.status
+    if "failure" in report:
+        print(f"{report['failure']['reason']}: {report['failure']['message']}", file=sys.stderr, flush=True)
+    termination_log.write_bytes(encode(report))
+    return status

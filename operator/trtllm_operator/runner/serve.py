@@ -1,0 +1,125 @@
+"""serve: check the engine against what is here, render the model repository, run tritonserver in the foreground."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from . import child, classify, gpu, manifest, memory, produce, repository
+from .report import StepError, progress
+
+TRITONSERVER = "/opt/tritonserver/bin/tritonserver"
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json")
+
+
+def prepare(spec: Mapping[str, Any], library_version: Callable[[], str | None] = produce.library_version) -> None:
+    """Everything before tritonserver starts; raises StepError for what would fail later and say less.
+
+    `spec`: {"engine", "tokenizer": published directories, "world_size", "gpu": {"product", "computeCapability"},
+    "release", "templates", "fill_template", "models": {name: {placeholder: value}}, "repository", "http_port",
+    "grpc_port", "metrics_port", "exit_timeout_seconds"}, and "tritonserver" where it is not at its usual path.
+    """
+    engine, tokenizer = Path(spec["engine"]), Path(spec["tokenizer"])
+    progress("verifying", engine=str(engine))
+    facts = manifest.verify(engine)
+    manifest.verify(tokenizer, hashed=lambda path: not path.endswith(".safetensors"))
+    if not any((tokenizer / name).is_file() for name in _TOKENIZER_FILES):
+        raise StepError("TokenizerMissing", f"{tokenizer} holds none of {', '.join(_TOKENIZER_FILES)}")
+    _check_engine(engine, spec, library_version)
+    build = facts.get("build") or {}
+    if "gpu" in build and build["computeCapability"] != spec["gpu"]["computeCapability"]:
+        raise StepError(
+            "EngineMismatch",
+            f"{engine.name} was built on {build['gpu']} (compute capability {build['computeCapability']}), but "
+            f"is to serve on {spec['gpu']['product']} (compute capability {spec['gpu']['computeCapability']})",
+        )
+    gpu.require(gpu.visible(), spec["gpu"], spec["world_size"], what=engine.name)
+    target = Path(spec["repository"])
+    repository.render(Path(spec["templates"]), Path(spec["fill_template"]), spec["models"], target)
+    progress("rendered", repository=str(target), models=sorted(spec["models"]))
+
+
+def command(spec: Mapping[str, Any]) -> list[str]:
+    """tritonserver, or mpirun with one per rank: rank 0 serves, the others hold their part of the engine and listen
+    nowhere. As launch_triton_server.py composes it, which itself returns before the server has started."""
+    ranks = [_rank_command(spec, rank) for rank in range(spec["world_size"])]
+    if len(ranks) == 1:
+        return ranks[0]
+    line = ["mpirun", "--allow-run-as-root"]
+    for rank, words in enumerate(ranks):
+        line += [*([":"] if rank else []), "-n", "1", *words]
+    return line
+
+
+def serve(spec: Mapping[str, Any]) -> int:
+    """Serve until told to stop; returns tritonserver's own exit status when it was. Raises StepError otherwise."""
+    prepare(spec)
+    before = memory.read()
+    try:
+        outcome = child.run(command(spec), whole_group=False, keep=classify.speaks_of_an_error)
+    except OSError as error:
+        raise StepError(
+            "ToolMissing", f"this image has no {command(spec)[0]} that can be run: {error.strerror}"
+        ) from None
+    if outcome.signalled is None:
+        raise server_failure(outcome, before, memory.read())
+    if any("Exit timeout expired" in line for line in outcome.tail):
+        raise StepError(
+            "DrainTimeout",
+            f"requests in flight took longer than the {spec['exit_timeout_seconds']} s that the server had to finish "
+            "them; they were cut off",
+            retryable=True,
+        )
+    return outcome.status if outcome.status >= 0 else 128 - outcome.status
+
+
+def server_failure(outcome: child.Outcome, before: memory.HostMemory, after: memory.HostMemory) -> StepError:
+    """Why a server ended that nobody told to."""
+    what = f"tritonserver ended with {classify.ending(outcome.status)} after {outcome.duration_seconds:.0f} s"
+    if failure := classify.host_memory("tritonserver", "spec.serving", outcome, before, after):
+        return failure
+    lines = (*outcome.kept, *outcome.tail)
+    if failure := classify.known_failure(what, lines):
+        return failure
+    said = classify.last_words(outcome.kept or outcome.tail)
+    if outcome.status == -signal.SIGSEGV:
+        return StepError("ModelLoadFailed", f"{what}: the server crashed. {said}", retryable=True)
+    return StepError("ModelLoadFailed", f"{what}: {said}", retryable=True)
+
+
+def _rank_command(spec: Mapping[str, Any], rank: int) -> list[str]:
+    words = [
+        spec.get("tritonserver", TRITONSERVER),
+        f"--model-repository={spec['repository']}",
+        f"--exit-timeout-secs={spec['exit_timeout_seconds']}",
+        "--disable-auto-complete-config",
+        f"--backend-config=python,shm-region-prefix-name=prefix{rank}_",
+    ]
+    if rank == 0:
+        ports = {"http": spec["http_port"], "grpc": spec["grpc_port"], "metrics": spec["metrics_port"]}
+        return [*words, *(f"--{name}-port={port}" for name, port in ports.items())]
+    closed = [f"--allow-{name}=false" for name in ("http", "grpc", "metrics")]
+    return [*words, *closed, "--model-control-mode=explicit", "--load-model=tensorrt_llm"]
+
+
+def _check_engine(engine: Path, spec: Mapping[str, Any], library_version: Callable[[], str | None]) -> None:
+    try:
+        config = json.loads((engine / "config.json").read_text())
+        built_by = config["version"]
+        world_size = config["pretrained_config"]["mapping"]["world_size"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise StepError("EngineCorrupted", f"{engine}/config.json says nothing that can be used: {error!r}") from None
+    if world_size != spec["world_size"]:
+        raise StepError(
+            "WorldSizeMismatch", f"{engine.name} has {world_size} ranks, but {spec['world_size']} are to serve it"
+        )
+    here = library_version()
+    if built_by != spec["release"] or here != built_by:
+        raise StepError(
+            "VersionMismatch",
+            f"{engine.name} was built by TensorRT-LLM {built_by}; this image has {here or 'none that can be imported'} "
+            f"and {spec['release']} was asked for. An engine loads only in the release that built it.",
+        )

@@ -1,0 +1,1 @@
+"""CPU steps in the operator's image: inspect, fetch, stage, publish and collect."""

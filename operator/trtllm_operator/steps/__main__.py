@@ -1,0 +1,44 @@
+"""`python3 -m trtllm_operator.steps inspect|fetch|stage|publish|collect --spec JSON`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from . import model, publish
+from .report import StepError, run_step, stop_on_sigterm
+
+_STEPS = {
+    "inspect": model.inspect,
+    "fetch": model.fetch,
+    "stage": publish.stage,
+    "publish": publish.publish,
+    "collect": publish.collect,
+}
+_TERMINATION_LOG = Path("/dev/termination-log")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one step and return its exit status: 0, 64 (permanent) or 75 (may pass)."""
+    parser = argparse.ArgumentParser(prog="trtllm_operator.steps", description=__doc__)
+    parser.add_argument("step", choices=tuple(_STEPS))
+    parser.add_argument("--spec", required=True, help="the step's arguments as a JSON object")
+    parser.add_argument("--termination-log", type=Path, default=_TERMINATION_LOG, help="where the report goes")
+    options = parser.parse_args(arguments)
+    stop_on_sigterm(options.termination_log)
+
+    def step() -> dict[str, Any]:
+        try:
+            spec = json.loads(options.spec)
+        except ValueError as error:
+            raise StepError("SpecInvalid", f"--spec is not JSON: {error}") from None
+        return _STEPS[options.step](spec)
+
+    return run_step(step, options.termination_log)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
