@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from decimal import ROUND_CEILING, Decimal, InvalidOperation
+from decimal import ROUND_CEILING, Decimal
 from typing import Any, NamedTuple
 
 #: Lists that Kubernetes merges by key, by the name of the field that holds them. Where there are several ways, the
@@ -36,6 +37,7 @@ _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "
 _EXPONENTS = {exponent: suffix for suffix, exponent in _DECIMAL.items()}
 _POWERS = {power: suffix for suffix, power in _BINARY.items()}
 _NANO = Decimal("1e-9")
+_QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(?:([eE][+-]?\d+)|(Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE]))?")
 
 
 class Difference(NamedTuple):
@@ -119,26 +121,17 @@ def canonical_quantity(quantity: str | int | float) -> str:
     No fraction, the largest suffix that needs none, and the kind of suffix it came with; the rules are those of
     `k8s.io/apimachinery/pkg/api/resource`. Raises ValueError for what is no quantity.
     """
-    text = str(quantity).strip()
-    number, suffix = text, ""
-    for candidate in (*_BINARY, *filter(None, _DECIMAL)):
-        # "1E" is an exa; "1E3" and "1e3" end in a digit and are numbers with an exponent.
-        if text.endswith(candidate):
-            number, suffix = text[: -len(candidate)], candidate
-            break
-    try:
-        value = Decimal(number)
-    except InvalidOperation:
-        raise ValueError(f"{quantity!r} is no resource quantity") from None
-    if not value.is_finite():
+    if not (match := _QUANTITY.fullmatch(str(quantity))):
         raise ValueError(f"{quantity!r} is no resource quantity")
+    number, exponent, suffix = match[1], match[2] or "", match[3] or ""
+    value = Decimal(number + exponent)
     if suffix in _BINARY:
         value *= 1024 ** _BINARY[suffix]
         if abs(value) >= 1024:
             return _binary(value)
     else:
         value = value.scaleb(_DECIMAL[suffix])
-    return _decimal(value, scientific="e" in number.lower() and not suffix)
+    return _decimal(value, scientific=bool(exponent))
 
 
 def _binary(value: Decimal) -> str:
