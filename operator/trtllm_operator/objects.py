@@ -28,7 +28,7 @@ USER_ID = 65532
 STORE, SCRATCH, RUNNER = "/store", "/scratch", "/opt/llmengine"
 PRODUCT_LABEL = "nvidia.com/gpu.product"
 MAJOR_LABEL, MINOR_LABEL = "nvidia.com/gpu.compute.major", "nvidia.com/gpu.compute.minor"
-MEMORY_LABEL = "nvidia.com/gpu.memory"
+MEMORY_LABEL, COUNT_LABEL = "nvidia.com/gpu.memory", "nvidia.com/gpu.count"
 GPU_RESOURCE = "nvidia.com/gpu"
 
 POD_SECURITY = {

@@ -18,7 +18,7 @@ from ..api.engineartifact import (
 from ..api.llmengine import LLMEngineSpec
 from ..catalog import Release
 from ..objects import Artifact
-from ..planning.commands import build_command, checkpoint_command, expectation
+from ..planning.commands import build_command, checkpoint_step, expectation
 from ..planning.keys import artifact_name
 from ..planning.model import ModelFacts
 
@@ -54,19 +54,18 @@ def chain(
     `image` is the toolchain image by digest.
     """
     storage = spec.storage
-    expected = expectation(spec, facts, release)
 
     def artifact(type_: ArtifactType, inputs: Inputs, gpus: int = 0) -> Artifact:
-        wanted = None if type_ == "Model" else expected
+        wanted = None if type_ == "Model" else expectation(spec, facts, release, engine=type_ == "Engine")
         made = EngineArtifactSpec(type=type_, inputs=inputs, expected=wanted, policy=Policy(gpus=gpus))
         return Artifact(artifact_name(type_, inputs), made)
 
     model = artifact("Model", Inputs(model=pin(spec, revision), storage=storage))
-    command, needs_gpu = checkpoint_command(spec, facts, release)
+    step = checkpoint_step(spec, facts, release)
     checkpoint = artifact(
         "Checkpoint",
-        Inputs(parent=model.name, image=image, command=command, storage=storage),
-        gpus=int(needs_gpu),
+        Inputs(parent=model.name, image=image, command=step.command, storage=storage),
+        gpus=int(step.needs_gpu),
     )
     engine = artifact(
         "Engine",

@@ -34,7 +34,7 @@ def inspection_job(owner: Obj, spec: LLMEngineSpec, config: OperatorConfig) -> d
         else {"persistentVolumeClaim": {"path": claim.path if claim else ""}}
     )
     labels = {MANAGED: "true", ENGINE: meta["name"]}
-    empty_dirs = [{"name": name, "emptyDir": {}} for name in ("scratch", "tmp")]
+    empty_dirs: list[dict[str, Any]] = [{"name": name, "emptyDir": {}} for name in ("scratch", "tmp")]
     mounts = [{"name": "scratch", "mountPath": SCRATCH}, {"name": "tmp", "mountPath": "/tmp"}]  # noqa: S108 (in the Pod)
     policy = Policy(
         node_selector=spec.build.node_selector,

@@ -103,9 +103,9 @@ def _target(
     writes.delete += step.delete
     if step.again_seconds is not None:
         writes.again.append(step.again_seconds)
-    if revision and seen.runner.config_map == revision.runner_config_map and not missing:
-        if revision.runner_config_map not in seen.config_maps:
-            writes.create.append(runner_config_map(seen.runner, seen.engine["metadata"]["namespace"]))
+    mounted = revision.runner_config_map if revision and not missing else None
+    if mounted == seen.runner.config_map and mounted not in seen.config_maps:
+        writes.create.append(runner_config_map(seen.runner, seen.engine["metadata"]["namespace"]))
     served = observed.deployments.get(step.served or "")
     return TargetOutcome(
         target=target,

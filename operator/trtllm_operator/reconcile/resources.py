@@ -7,7 +7,6 @@ from typing import Literal, NamedTuple
 
 from ..api import GROUP, VERSION, engineartifact, llmengine
 from ..kube.cache import Cache
-from ..kube.host import Watch
 from ..kube.resource import (
     CONFIG_MAP,
     CONTROLLER_REVISION,
@@ -19,6 +18,7 @@ from ..kube.resource import (
     Obj,
     Resource,
 )
+from ..kube.resync import Watch
 from ..objects import ARTIFACT, ENGINE, MANAGED, PARENT, label
 from ..serving.revision import CHAIN_LABELS
 

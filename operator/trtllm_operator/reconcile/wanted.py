@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from ..api.engineartifact import GpuClass
 from ..api.llmengine import LLMEngineSpec, LLMEngineStatus, ResolvedModel, Target
 from ..build import attempt
 from ..build.chain import chain
+from ..build.failures import Failure
 from ..build.inspection import RETRY_SECONDS, inspection_job, source_hash
 from ..build.plan import gpus_of
-from ..catalog import Release, UnknownReleaseError
-from ..objects import MAJOR_LABEL, MEMORY_LABEL, MINOR_LABEL, PRODUCT_LABEL, Obj, label
-from ..planning.model import ModelFacts, ModelUnreadableError, read_report
-from ..planning.verdict import TargetGpu, TargetPlan, judge
+from ..catalog import Release, UnknownRelease
+from ..objects import COUNT_LABEL, MAJOR_LABEL, MEMORY_LABEL, MINOR_LABEL, PRODUCT_LABEL, Obj, label
+from ..planning.model import ModelFacts, ModelUnreadable, read_report
+from ..planning.target import TargetGpu
+from ..planning.verdict import TargetPlan, judge
 from ..serving.repository import FILL_TEMPLATE, TEMPLATES, template_values
 from ..serving.revision import Revision, read_revision, revision_name
 from ..serving.triton import pod_template
@@ -69,7 +71,7 @@ def resolve_model(seen: EngineSnapshot, spec: LLMEngineSpec, status: LLMEngineSt
             return _resolved(job, spec, report)
 
 
-def _inspection_failed(seen: EngineSnapshot, job: Obj, failure: attempt.Failure, time: str) -> Wait:
+def _inspection_failed(seen: EngineSnapshot, job: Obj, failure: Failure, time: str) -> Wait:
     if not failure.retryable:
         return Wait(failure.reason, failure.message, stalled=True, refused=failure.reason == "ModelUnreadable")
     left = (datetime.fromisoformat(time) + timedelta(seconds=RETRY_SECONDS) - seen.now).total_seconds()
@@ -83,7 +85,7 @@ def _resolved(job: Obj, spec: LLMEngineSpec, report: Mapping[str, object]) -> Re
         return Wait("InspectingModel", "the inspection's report was lost with its Pod; it runs again", delete=(job,))
     try:
         facts = read_report(report)
-    except ModelUnreadableError as error:
+    except ModelUnreadable as error:
         return Wait("ModelUnreadable", str(error), stalled=True, refused=True)
     return ResolvedModel(
         source_hash=source_hash(spec),
@@ -95,13 +97,17 @@ def _resolved(job: Obj, spec: LLMEngineSpec, report: Mapping[str, object]) -> Re
 
 def target_gpu(product: str, seen: EngineSnapshot) -> TargetGpu | None:
     """What the nodes say of a product, or the catalogue where no node has it; None when nobody knows it."""
-    node = next((n for n in seen.nodes if label(n, PRODUCT_LABEL) == product and label(n, MAJOR_LABEL)), None)
+    nodes = [n for n in seen.nodes if label(n, PRODUCT_LABEL) == product and label(n, MAJOR_LABEL)]
     known = seen.catalog.gpu(product)
-    if node is None:
-        return TargetGpu(product, known.compute_capability, known.memory_mib) if known else None
-    memory = label(node, MEMORY_LABEL)
-    memory_mib = int(memory) if memory else (known.memory_mib if known else None)
-    return TargetGpu(product, f"{label(node, MAJOR_LABEL)}.{label(node, MINOR_LABEL) or 0}", memory_mib)
+    if not nodes:
+        return TargetGpu.of(known, product) if known else None
+    compute = f"{label(nodes[0], MAJOR_LABEL)}.{label(nodes[0], MINOR_LABEL) or 0}"
+    memory_mib = min((int(m) for n in nodes if (m := label(n, MEMORY_LABEL))), default=None)
+    per_node = max((int(c) for n in nodes if (c := label(n, COUNT_LABEL))), default=None)
+    if known is None:
+        return TargetGpu(product, compute, memory_mib, per_node)
+    described = TargetGpu.of(known, product, memory_mib=memory_mib, gpus_per_node=per_node)
+    return replace(described, compute_capability=compute)
 
 
 def decide(seen: EngineSnapshot, spec: LLMEngineSpec, model: ResolvedModel) -> Wanted | Wait:
@@ -132,7 +138,7 @@ def decide(seen: EngineSnapshot, spec: LLMEngineSpec, model: ResolvedModel) -> W
             targets[target.name] = Wait("NoMatchingNode", f"{looked_for}; {gpus_of(seen.nodes)}")
             continue
         plan = judge(spec, facts, release, gpu)
-        problems += [m for m in (f"{target.name}: {c.message}" for c in plan.errors) if m not in problems]
+        problems += [m for m in (f"{target.name}: {c}" for c in plan.errors) if m not in problems]
         plans[target.name] = plan
     if problems:
         return Wait("Refused", "; ".join(_merged(problems, [t.name for t in unbound])), stalled=True, refused=True)
@@ -147,7 +153,7 @@ def decide(seen: EngineSnapshot, spec: LLMEngineSpec, model: ResolvedModel) -> W
 def _release(seen: EngineSnapshot, spec: LLMEngineSpec) -> Release | Wait:
     try:
         return seen.catalog.release(spec.release)
-    except UnknownReleaseError as error:
+    except UnknownRelease as error:
         return Wait("UnknownRelease", str(error), stalled=True, refused=True)
 
 
@@ -176,6 +182,7 @@ def _revision(
     image: str,
     plan: TargetPlan,
 ) -> Revision:
+    memory = plan.memory
     gpu = GpuClass(product=plan.gpu.product, compute_capability=plan.gpu.compute_capability)
     artifacts = chain(spec, revision=model.revision, facts=facts, release=release, image=image, gpu=gpu)
     values = template_values(
@@ -183,7 +190,7 @@ def _revision(
         model=artifacts[0].name,
         budgets=spec.budgets,
         serving=spec.serving,
-        paged_context=plan.paged_context_fmha,
+        paged_context=plan.precision.paged_context_fmha,
     )
     template = pod_template(
         engine_name=seen.engine["metadata"]["name"],
@@ -194,18 +201,19 @@ def _revision(
         engine=artifacts[-1].spec,
         serving=spec.serving,
         models=values,
-        weights_bytes_total=plan.weights_bytes_per_gpu * spec.parallelism.tensor * spec.parallelism.pipeline,
+        weights_bytes_total=memory.weights.value * spec.parallelism.tensor * spec.parallelism.pipeline,
         templates=TEMPLATES,
         fill_template=FILL_TEMPLATE,
         runner=seen.runner.config_map,
         config=seen.config,
     )
     numbers = {
-        "weightsBytes": plan.weights_bytes_per_gpu,
-        "kvCacheBytesPerToken": plan.kv_cache_bytes_per_token,
-        "kvCacheTokens": plan.kv_cache_tokens,
+        "weightsBytes": memory.weights.value,
+        "kvCacheBytesPerToken": memory.kv_bytes_per_token.value,
         "modelBytes": facts.weight_bytes,
-        "checkpointHostMemoryBytes": plan.convert_host_memory_bytes,
-        "engineHostMemoryBytes": plan.build_host_memory_bytes,
+        "checkpointHostMemoryBytes": memory.convert_host.value,
+        "engineHostMemoryBytes": memory.build_host.value,
     }
-    return Revision(name, target.name, artifacts, template, {k: v for k, v in numbers.items() if v is not None})
+    if memory.kv_tokens:
+        numbers["kvCacheTokens"] = memory.kv_tokens.value
+    return Revision(name, target.name, artifacts, template, numbers)

@@ -43,7 +43,7 @@ class Step:
 def available(live: Obj, replicas: int | None = None) -> bool:
     """Whether the Deployment runs as many ready Pods of its current template as it should (`replicas`, or its own)."""
     status, wanted = live.get("status", {}), live["spec"].get("replicas", 1) if replicas is None else replicas
-    return (
+    return bool(
         status.get("observedGeneration", 0) >= live["metadata"].get("generation", 0)
         and live["spec"].get("replicas", 1) == wanted
         and status.get("updatedReplicas", 0) >= wanted

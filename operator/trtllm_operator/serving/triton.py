@@ -117,7 +117,7 @@ def pod_labels(engine_name: str, target: str, revision: str) -> dict[str, str]:
 
 
 def probes(weights_bytes_total: int) -> dict[str, Any]:
-    """Triton's port is closed while models load: liveness waits behind a start-up probe whose budget grows with the engine."""
+    """Triton's port is closed while models load: liveness waits behind a start-up probe that grows with the engine."""
     budget_seconds = max(600, 120 + weights_bytes_total // LOAD_BYTES_PER_SECOND)
     ready = {"httpGet": {"path": f"/v2/models/{MODEL_NAME}/ready", "port": "http"}}
     return {
