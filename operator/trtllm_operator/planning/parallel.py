@@ -1,0 +1,183 @@
+"""Checks of tensor and pipeline parallelism."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..api.llmengine import LLMEngineSpec
+from ..catalog import Release
+from .check import Check, failed, passed, warned
+from .model import ModelFacts
+from .precision import ResolvedPrecision
+from .target import TargetGpu
+from .terms import round_up
+
+MOST_GPUS = 64
+"""Largest tensor or pipeline size the API takes."""
+
+
+def parallelism_checks(
+    spec: LLMEngineSpec, facts: ModelFacts, release: Release, precision: ResolvedPrecision, gpu: TargetGpu
+) -> Iterator[Check]:
+    tensor = spec.parallelism.tensor
+    valid = valid_tensor_sizes(facts, release, precision, most=gpu.gpus_per_node or MOST_GPUS)
+    hint = f"valid for this model on one node: {_list(valid)}"
+    yield _heads(facts, tensor, hint, valid)
+    yield _kv_heads(facts, release, tensor, hint, valid)
+    yield _mlp(facts, precision, tensor, hint, valid)
+    yield _head_size(facts, release)
+    yield _vocabulary(facts, tensor)
+    yield _stages(spec, facts, release)
+    yield _world(spec, gpu)
+    if spec.parallelism.tensor * spec.parallelism.pipeline > 1 and gpu.peer_access is not True:
+        yield _peer(gpu)
+
+
+def valid_tensor_sizes(
+    facts: ModelFacts, release: Release, precision: ResolvedPrecision, *, most: int
+) -> tuple[int, ...]:
+    """Tensor-parallel sizes up to `most` that the model's heads, KV heads, MLP and quantisation groups allow."""
+    return tuple(
+        size
+        for size in range(1, min(most, facts.num_attention_heads) + 1)
+        if facts.num_attention_heads % size == 0
+        and _kv_heads_allow(facts, release, size)
+        and not _mlp_problem(facts, precision, size)
+    )
+
+
+def _list(values: tuple[int, ...]) -> str:
+    return ", ".join(map(str, values)) or "none"
+
+
+def _heads(facts: ModelFacts, tensor: int, hint: str, valid: tuple[int, ...]) -> Check:
+    heads = facts.num_attention_heads
+    if heads % tensor == 0:
+        return passed("tensor-parallel-heads", f"{heads} attention heads / TP {tensor} = {heads // tensor} a rank")
+    return failed(
+        "tensor-parallel-heads",
+        f"parallelism.tensor {tensor}: {heads} attention heads do not divide by {tensor} (rest {heads % tensor})",
+        hint,
+        valid,
+    )
+
+
+def _kv_heads_allow(facts: ModelFacts, release: Release, tensor: int) -> bool:
+    kv = facts.num_key_value_heads
+    if facts.kv_lora_rank is not None:
+        return True
+    return kv % tensor == 0 or (release.kv_head_duplication and tensor % kv == 0)
+
+
+def _kv_heads(facts: ModelFacts, release: Release, tensor: int, hint: str, valid: tuple[int, ...]) -> Check:
+    kv = facts.num_key_value_heads
+    if facts.kv_lora_rank is not None:
+        return passed("tensor-parallel-kv-heads", "latent attention: every rank holds the whole latent cache")
+    if kv % tensor == 0:
+        return passed("tensor-parallel-kv-heads", f"{kv} KV heads / TP {tensor} = {kv // tensor} a rank")
+    if _kv_heads_allow(facts, release, tensor):
+        return passed("tensor-parallel-kv-heads", f"{kv} KV heads, TP {tensor}: each is copied {tensor // kv} times")
+    if tensor % kv == 0:
+        problem = f"release {release.name} does not copy KV heads, and TP {tensor} needs {tensor // kv} copies of {kv}"
+    else:
+        problem = (
+            f"parallelism.tensor {tensor}: {kv} KV heads neither divide by {tensor} (rest {kv % tensor}) "
+            f"nor can be copied evenly (rest {tensor % kv})"
+        )
+    return failed("tensor-parallel-kv-heads", problem, hint, valid)
+
+
+def _mlp_problem(facts: ModelFacts, precision: ResolvedPrecision, tensor: int) -> str | None:
+    """Why the rows of the MLP or of attention can't be split by `tensor`, with the numbers."""
+    group = _group_size(facts, precision)
+    attention = facts.num_attention_heads * facts.head_size
+    widths = [("intermediate size", facts.intermediate_size)]
+    if group is not None:
+        widths.append(("attention width", attention))
+    for name, width in widths:
+        if width % tensor:
+            return f"{name} {width} does not divide by {tensor} (rest {width % tensor})"
+        if group is not None and width // tensor % group:
+            share = f"{width / tensor / group:.2f}".rstrip("0").rstrip(".")
+            return f"{name} {width} / TP {tensor} / group size {group} = {share} is not a whole number of groups"
+    return None
+
+
+def _group_size(facts: ModelFacts, precision: ResolvedPrecision) -> int | None:
+    if precision.source is not None:
+        group = facts.quantization_group_size
+        return group if group is not None and group > 0 else None
+    return precision.format.group_size if precision.format else None
+
+
+def _mlp(facts: ModelFacts, precision: ResolvedPrecision, tensor: int, hint: str, valid: tuple[int, ...]) -> Check:
+    if problem := _mlp_problem(facts, precision, tensor):
+        return failed("tensor-parallel-mlp", f"parallelism.tensor {tensor}: {problem}", hint, valid)
+    group = _group_size(facts, precision)
+    groups = f", {facts.intermediate_size // tensor // group} groups of {group}" if group else ""
+    share = facts.intermediate_size // tensor
+    return passed("tensor-parallel-mlp", f"intermediate size {facts.intermediate_size} / TP {tensor} = {share}{groups}")
+
+
+def _head_size(facts: ModelFacts, release: Release) -> Check:
+    if facts.kv_lora_rank is not None or facts.head_size in release.head_sizes:
+        return passed("head-size", f"head size {facts.head_size} has attention kernels")
+    return failed(
+        "head-size",
+        f"head size {facts.head_size} has no attention kernels in release {release.name}",
+        f"supported: {', '.join(map(str, release.head_sizes))}",
+    )
+
+
+def _vocabulary(facts: ModelFacts, tensor: int) -> Check:
+    padded = round_up(facts.vocab_size, tensor)
+    if padded == facts.vocab_size:
+        return passed("vocabulary", f"vocabulary {facts.vocab_size} / TP {tensor} = {padded // tensor}")
+    return passed("vocabulary", f"vocabulary {facts.vocab_size} is padded to {padded} for TP {tensor}")
+
+
+def _stages(spec: LLMEngineSpec, facts: ModelFacts, release: Release) -> Check:
+    pipeline, layers = spec.parallelism.pipeline, facts.num_layers
+    if layers % pipeline == 0:
+        return passed("pipeline-stages", f"{layers} layers / PP {pipeline} = {layers // pipeline} a stage")
+    valid = tuple(size for size in range(1, min(layers, MOST_GPUS) + 1) if layers % size == 0)
+    if release.uneven_pipeline_stages and pipeline <= layers:
+        largest = -(-layers // pipeline)
+        return passed("pipeline-stages", f"{layers} layers over {pipeline} stages, the largest has {largest}")
+    return failed(
+        "pipeline-stages",
+        f"parallelism.pipeline {pipeline}: {layers} layers do not divide by {pipeline} (rest {layers % pipeline}), "
+        f"and release {release.name} needs equal stages",
+        f"valid: {_list(valid)}",
+        valid,
+    )
+
+
+def _world(spec: LLMEngineSpec, gpu: TargetGpu) -> Check:
+    tensor, pipeline = spec.parallelism.tensor, spec.parallelism.pipeline
+    world = tensor * pipeline
+    if gpu.mig_profile is not None and world > 1:
+        return failed(
+            "world-size",
+            f"TP {tensor} x PP {pipeline} = {world} GPUs, and MIG slices ({gpu.mig_profile}) can't reach each other",
+            "use tensor 1 and pipeline 1 on a slice, or whole GPUs",
+        )
+    if gpu.gpus_per_node is None:
+        return passed("world-size", f"TP {tensor} x PP {pipeline} = {world} GPUs of one node")
+    if world <= gpu.gpus_per_node:
+        return passed(
+            "world-size", f"TP {tensor} x PP {pipeline} = {world} GPUs of the {gpu.gpus_per_node} that one node offers"
+        )
+    return failed(
+        "world-size",
+        f"TP {tensor} x PP {pipeline} = {world} GPUs, and one node offers {gpu.gpus_per_node} {gpu.product}",
+        f"a server runs on one node: at most {gpu.gpus_per_node} for tensor x pipeline, or a smaller precision",
+    )
+
+
+def _peer(gpu: TargetGpu) -> Check:
+    return warned(
+        "peer-access",
+        f"{gpu.product} has no NVLink that is sure to be there: ranks may not reach each other's memory",
+        "check nvidia-smi topo -p2p r on the node, or use parallelism 1",
+    )

@@ -1,0 +1,191 @@
+"""Checks of what the release supports: the architecture, the GPU, the precision."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from ..api.llmengine import LLMEngineSpec
+from ..catalog import Family, Release
+from .check import Check, failed, passed, warned
+from .commands import CommandUnknown, build_command, checkpoint_step
+from .model import ModelFacts
+from .precision import ResolvedPrecision
+from .target import TargetGpu, capability_order
+
+
+def support_checks(
+    spec: LLMEngineSpec, facts: ModelFacts, release: Release, precision: ResolvedPrecision, gpu: TargetGpu
+) -> Iterator[Check]:
+    family = release.family_of(facts.architecture)
+    engines = _release(release)
+    yield engines
+    yield _architecture(facts, release, family)
+    yield _source(spec, facts, release, precision)
+    if engines.ok and family is not None:
+        yield _commands(spec, facts, release)
+    yield _gpu(release, gpu)
+    yield _dtype(precision, gpu)
+    yield _quantization(spec, release, precision, gpu, family)
+    yield _kv_cache(spec, release, precision, gpu)
+    yield from _combination(release, precision, gpu)
+    if gpu.shared:
+        yield warned(
+            "shared-gpu",
+            f"{gpu.product} is shared: its {gpu.memory_mib} MiB belong to all its tenants together",
+            "use nodes whose GPUs are not time-sliced",
+        )
+
+
+def _list(values: Iterable[str]) -> str:
+    return ", ".join(values) or "none"
+
+
+def _release(release: Release) -> Check:
+    if release.builds_engines:
+        return passed("release", f"release {release.name} builds engines")
+    return failed("release", f"release {release.name} cannot build engines here: {release.reason}", "use release 1.2.1")
+
+
+def _architecture(facts: ModelFacts, release: Release, family: Family | None) -> Check:
+    if facts.encoder_decoder:
+        return failed(
+            "architecture", f"{facts.architecture} is an encoder-decoder model; only decoder-only ones are built"
+        )
+    if family is not None:
+        return passed("architecture", f"{facts.architecture} is converted as {family.name}")
+    known = sorted(a for f in release.families.values() if f.command for a in f.architectures)
+    return failed(
+        "architecture", f"release {release.name} cannot convert {facts.architecture}", f"it converts {_list(known)}"
+    )
+
+
+def _source(spec: LLMEngineSpec, facts: ModelFacts, release: Release, precision: ResolvedPrecision) -> Check:
+    if facts.quantization is None:
+        return passed("source-checkpoint", f"the source is not quantised ({facts.dtype})")
+    what = f"the source is already quantised ({_list(filter(None, (facts.quantization, facts.quantization_algo)))})"
+    if spec.precision.quantization != "none":
+        return failed(
+            "source-checkpoint",
+            f"{what}, and precision.quantization {spec.precision.quantization} would quantise it again",
+            "use the unquantised model, or quantization none",
+        )
+    if precision.source is not None:
+        return passed("source-checkpoint", f"{what}: the converter takes it as {precision.source.quant_algo}")
+    known = [kind.method for kind in release.source_checkpoints]
+    reason = ", with desc_act" if facts.quantization_desc_act else ""
+    return failed(
+        "source-checkpoint",
+        f"{what}{reason}: the converter of release {release.name} is not known to take that",
+        f"use the unquantised model (or one quantised with {_list(known)}, of a Llama family)",
+    )
+
+
+def _commands(spec: LLMEngineSpec, facts: ModelFacts, release: Release) -> Check:
+    try:
+        step = checkpoint_step(spec, facts, release)
+        build_command(spec, facts, release)
+    except CommandUnknown as error:
+        return failed("commands", str(error))
+    gpu = "with a GPU" if step.needs_gpu else "on CPU"
+    program = next((word for word in step.command if word.endswith(".py")), step.command[0])
+    return passed("commands", f"{program} {gpu}, then trtllm-build")
+
+
+def _gpu(release: Release, gpu: TargetGpu) -> Check:
+    capability = gpu.compute_capability
+    if capability in release.compute_capabilities:
+        if capability in release.beta_compute_capabilities:
+            return warned("gpu", f"{gpu.product} ({capability}) is beta in release {release.name}")
+        return passed("gpu", f"release {release.name} supports {gpu.product} ({capability})")
+    return failed(
+        "gpu",
+        f"release {release.name} does not support compute capability {capability} ({gpu.product})",
+        f"it supports {_list(release.compute_capabilities)}",
+    )
+
+
+def _dtype(precision: ResolvedPrecision, gpu: TargetGpu) -> Check:
+    if precision.dtype == "bfloat16" and capability_order(gpu.compute_capability) < (8, 0):
+        return failed(
+            "dtype",
+            f"bfloat16 needs compute capability 8.0, and {gpu.product} has {gpu.compute_capability}",
+            "set precision.dtype float16",
+        )
+    return passed("dtype", f"activations are {precision.dtype}")
+
+
+def _quantization(
+    spec: LLMEngineSpec, release: Release, precision: ResolvedPrecision, gpu: TargetGpu, family: Family | None
+) -> Check:
+    format_ = precision.format
+    asked = spec.precision.quantization
+    if format_ is None:
+        return failed(
+            "quantization", f"release {release.name} has no quantization {asked}", f"it has {_list(release.formats)}"
+        )
+    capability = gpu.compute_capability
+    if capability not in format_.compute_capabilities:
+        needs = (
+            f"it needs one of {_list(format_.compute_capabilities)}"
+            if format_.compute_capabilities
+            else f"release {release.name} has {format_.name} on no GPU"
+        )
+        others = [f.name for f in release.formats.values() if capability in f.compute_capabilities and f.weight_bits]
+        return failed(
+            "quantization",
+            f"{format_.name} does not work on {gpu.product} (compute capability {capability}): {needs}",
+            f"there use quantization none or {_list(others)}",
+        )
+    if family is not None and not _listed(format_.name, format_.tool, format_.families, family, precision):
+        return warned(
+            "quantization",
+            f"{format_.name} of {family.name} models is not in the release's matrix",
+            f"listed are {_list(family.quantization_formats)} and weight-only formats",
+        )
+    if capability in format_.unproven:
+        return warned("quantization", f"{format_.name} on {capability} is listed by one document and not by another")
+    return passed("quantization", f"{format_.name} works on {gpu.product} ({capability})")
+
+
+def _listed(name: str, tool: str, families: tuple[str, ...], family: Family, precision: ResolvedPrecision) -> bool:
+    if families and family.name not in families:
+        return False
+    return tool == "convert" or precision.source is not None or name in family.quantization_formats
+
+
+def _kv_cache(spec: LLMEngineSpec, release: Release, precision: ResolvedPrecision, gpu: TargetGpu) -> Check:
+    asked = spec.precision.kv_cache
+    if asked == "auto":
+        return passed("kv-cache", f"the KV cache is {precision.dtype}")
+    if precision.kv_cache is None:
+        return failed(
+            "kv-cache",
+            f"release {release.name} has no KV cache {asked}",
+            f"it has auto, {_list(release.kv_cache_formats)}",
+        )
+    if gpu.compute_capability not in precision.kv_cache.compute_capabilities:
+        return failed(
+            "kv-cache",
+            f"KV cache {asked} does not work on compute capability {gpu.compute_capability} ({gpu.product})",
+            f"it works on {_list(precision.kv_cache.compute_capabilities)}; use kvCache auto",
+        )
+    if not precision.paged_context_fmha:
+        return warned(
+            "kv-cache",
+            f"KV cache {asked} with these weights excludes paged context FMHA: it is built without, and so without "
+            "KV-cache reuse and chunked context",
+            "kvCache auto keeps them, and so does fp8 with fp8 weights",
+        )
+    return passed("kv-cache", f"KV cache {asked} works on {gpu.product} with paged context FMHA")
+
+
+def _combination(release: Release, precision: ResolvedPrecision, gpu: TargetGpu) -> Iterator[Check]:
+    for known in release.known_failures:
+        if (
+            precision.format is not None
+            and precision.kv_cache is not None
+            and precision.format.name in known.formats
+            and precision.kv_cache.name in known.kv_cache
+            and gpu.compute_capability in known.compute_capabilities
+        ):
+            yield warned("known-failure", known.message, f"see {known.source}")
