@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+
+from tests.unit.planning.build import SMOLLM2, engine_spec, llama
 from trtllm_operator.catalog import load_catalog
 from trtllm_operator.planning import (
     CommandUnknown,
@@ -13,8 +15,6 @@ from trtllm_operator.planning import (
     quantize_command,
     read_config,
 )
-
-from tests.unit.planning.build import SMOLLM2, engine_spec, llama
 
 RELEASE = load_catalog().release("1.2.1")
 FACTS = read_config(SMOLLM2, None)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from trtllm_operator.api.engineartifact import Inputs
 from trtllm_operator.planning import artifact_name, canonical_json
 
@@ -60,7 +61,7 @@ def test_an_equal_default_written_out_is_the_same_key() -> None:
 
 def test_order_of_fields_is_not_part_of_the_key() -> None:
     fields = list(ENGINE.items())
-    random.Random(1).shuffle(fields)
+    fields.reverse()
     assert artifact_name("Engine", Inputs.model_validate(dict(fields))) == name("Engine")
 
 
