@@ -1,0 +1,50 @@
+"""`python -m images`: build the images, or list those that are built."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from images.build import Cache, build_all, cache_directory, find_all, select
+from images.errors import BuildError
+from images.progress import Progress
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code: 0, or 1 after one message that says what is wrong."""
+    parser = argparse.ArgumentParser(prog="python -m images", description="Build the container images.")
+    parser.add_argument("--cache", type=Path, default=cache_directory(), help="directory of the images (%(default)s)")
+    commands = parser.add_subparsers(dest="command", required=True)
+    build = commands.add_parser("build", help="build what is missing or out of date, then list")
+    listing = commands.add_parser("list", help="print name, reference, digest and archive of each image as JSON")
+    for command in (build, listing):
+        command.add_argument("--only", default="", metavar="NAME[,NAME]", help="these images alone")
+    options = parser.parse_args(arguments)
+    cache = Cache(options.cache.resolve())
+    try:
+        images = select([name for name in options.only.split(",") if name])
+        if options.command == "list":
+            found = find_all(cache, images)
+        else:
+            with Progress() as progress:
+                found = dict(build_all(cache, images, progress))
+    except BuildError as error:
+        return _fail(str(error))
+    missing = [name for name, image in found.items() if image is None]
+    if missing:
+        return _fail(f"not built, or out of date: {', '.join(missing)}; run: python -m images build")
+    print(json.dumps({name: asdict(image) for name, image in found.items() if image}, indent=2))
+    return 0
+
+
+def _fail(message: str) -> int:
+    print(f"images: {message}", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

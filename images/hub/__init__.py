@@ -1,0 +1,1 @@
+"""A stand-in for the Hugging Face hub: serves model repositories with the hub's own routes and access rules."""
