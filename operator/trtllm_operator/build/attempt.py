@@ -119,6 +119,8 @@ def _pod_state(pod: Obj) -> State:
                 )
         if "running" in state:
             return Running(container["name"], node)
+    if not node:
+        return Waiting("PodStarting", "waits for the scheduler")
     return Waiting("PodStarting", f"starting on node {node}{_mounts(pod)}")
 
 

@@ -242,11 +242,10 @@ def _status(seen: Snapshot, before: EngineArtifactStatus, outcome: _Outcome) -> 
         return transition(before.conditions, type_, truth(value), reason, message, generation=generation, now=now)
 
     done = outcome.phase == "Ready"
-    going = not done and not outcome.stalled
     conditions = (
         condition(READY, done, outcome.reason, outcome.message),
-        condition(RECONCILING, going, outcome.reason, outcome.message if going else ""),
-        condition(STALLED, outcome.stalled, outcome.reason, outcome.message if outcome.stalled else ""),
+        *([condition(RECONCILING, True, outcome.reason, outcome.message)] if not done and not outcome.stalled else ()),
+        *([condition(STALLED, True, outcome.reason, outcome.message)] if outcome.stalled else ()),
         condition(
             REFERENCED,
             seen.referenced,

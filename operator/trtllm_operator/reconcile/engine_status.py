@@ -99,8 +99,8 @@ def engine_status(
     unavailable = [o.target.name for o in outcomes if not (o.served and o.served_available)]
     conditions = (
         condition("Ready", truth(ready), reason, message),
-        condition("Reconciling", truth(not ready and not stalled), reason, "" if ready or stalled else message),
-        condition("Stalled", truth(stalled), reason, message if stalled else ""),
+        *([condition("Reconciling", "True", reason, message)] if not ready and not stalled else ()),
+        *([condition("Stalled", "True", reason, message)] if stalled else ()),
         condition(
             "Available",
             truth(bool(outcomes) and not unavailable),

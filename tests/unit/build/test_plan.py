@@ -56,7 +56,9 @@ POLICY = policy_of(engine_artifact())
 
 
 def condition(made: Plan, type_: str) -> dict[str, Any]:
-    return next(c for c in made.status["conditions"] if c["type"] == type_)
+    """The condition; one that says no where it is absent, as Stalled is while nothing stalls."""
+    found = (c for c in made.status["conditions"] if c["type"] == type_)
+    return next(found, {"type": type_, "status": "False", "reason": "", "message": ""})
 
 
 def names(objects: tuple[Any, ...]) -> list[str]:
