@@ -168,7 +168,7 @@ ABSENT = object()
 
 def changed(obj: Obj, path: str, value: object) -> Obj:
     """A copy of `obj` with the field at the dotted `path` set, or removed with `ABSENT`; numbers index lists."""
-    out = json.loads(json.dumps(obj))  # not deepcopy, which keeps parts that are shared shared
+    out: Obj = json.loads(json.dumps(obj))  # not deepcopy, which keeps parts that are shared shared
     *parents, last = path.split(".")
     node: Any = out
     for part in parents:

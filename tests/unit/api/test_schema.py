@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import pytest
 from pydantic import Field, create_model
@@ -22,9 +22,9 @@ class Twig(Object):
     leaf: Twig | None = None
 
 
-def property_of(annotation: object, default: object = ...) -> dict[str, object]:
+def property_of(annotation: Any, default: Any = ...) -> dict[str, object]:
     """Schema of a field of that type."""
-    model: type[Object] = create_model("M", __base__=Object, some_field=(annotation, default))  # type: ignore[call-overload]
+    model = create_model("M", __base__=Object, some_field=(annotation, default))
     return dict(structural(model)["properties"]["someField"])
 
 

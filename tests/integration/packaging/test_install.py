@@ -1,0 +1,130 @@
+"""The chart on a real API server: accepted, kept to `restricted`, with the rights it needs and no more."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.cluster.apiserver import ApiServer
+from tests.integration.api.kubectl import Kubectl
+from tests.integration.packaging.rendered import NAMESPACE, RELEASE, bundle, chart
+from trtllm_operator.reconcile.resources import WATCHES
+
+pytestmark = pytest.mark.apiserver
+
+OPERATOR = f"system:serviceaccount:{NAMESPACE}:{RELEASE}"
+
+
+@pytest.fixture(scope="module")
+def kubectl(apiserver: ApiServer) -> Kubectl:
+    """kubectl in the operator's namespace once everything that the chart makes is there."""
+    kubectl = Kubectl(apiserver.kubeconfig, NAMESPACE)
+    (namespace,) = (obj for (kind, _, _), obj in bundle("manifests").items() if kind == "Namespace")
+    kubectl.ok("apply", "-f", "-", given=namespace)
+    kubectl.ok("create", "namespace", "team-a")
+    objects = {"apiVersion": "v1", "kind": "List", "items": list(chart().values())}
+    kubectl.ok("apply", "--server-side", "-f", "-", given=objects)
+    return kubectl
+
+
+def test_the_operators_pod_keeps_to_the_restricted_profile(kubectl: Kubectl) -> None:
+    template = chart()["Deployment", NAMESPACE, RELEASE]["spec"]["template"]
+    pod: dict[str, Any] = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": template["spec"]}
+    kubectl.ok("create", "--dry-run=server", "-f", "-", given=pod)
+    pod["spec"]["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = True
+    assert "violates PodSecurity" in kubectl.refused("create", "--dry-run=server", "-f", "-", given=pod)
+
+
+def test_a_second_apply_changes_nothing(kubectl: Kubectl) -> None:
+    before = kubectl.get("deployment,service,configmap,role,clusterrole", "-l", f"app.kubernetes.io/name={RELEASE}")
+    objects = {"apiVersion": "v1", "kind": "List", "items": list(chart().values())}
+    kubectl.ok("apply", "--server-side", "-f", "-", given=objects)
+    after = kubectl.get("deployment,service,configmap,role,clusterrole", "-l", f"app.kubernetes.io/name={RELEASE}")
+    assert len(before["items"]) > 5
+    assert [o["metadata"]["resourceVersion"] for o in after["items"]] == [
+        o["metadata"]["resourceVersion"] for o in before["items"]
+    ]
+
+
+def may(kubectl: Kubectl, user: str, verb: str, resource: str, namespace: str, name: str = "") -> bool:
+    """What the API server's authorizer says of `user`."""
+    kind, _, subresource = resource.partition("/")
+    plural, _, group = kind.partition(".")
+    attributes = {"verb": verb, "resource": plural, "group": group, "subresource": subresource}
+    attributes |= {"namespace": namespace, "name": name}
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {"user": user, "resourceAttributes": attributes},
+    }
+    answer = json.loads(kubectl.ok("create", "-f", "-", "-o", "json", given=review))
+    return bool(answer["status"]["allowed"])
+
+
+@pytest.mark.parametrize("resource", [w.resource for w in WATCHES], ids=lambda r: r.plural)
+def test_the_operator_may_watch_what_it_watches(kubectl: Kubectl, resource: Any) -> None:
+    name = f"{resource.plural}.{resource.group}".rstrip(".")
+    assert may(kubectl, OPERATOR, "list", name, "")
+    assert may(kubectl, OPERATOR, "watch", name, "")
+
+
+@pytest.mark.parametrize(
+    ("verb", "resource"),
+    [
+        ("patch", "llmengines.llmengine.dev/status"),
+        ("update", "llmengines.llmengine.dev/finalizers"),
+        ("create", "engineartifacts.llmengine.dev"),
+        ("update", "engineartifacts.llmengine.dev"),
+        ("delete", "engineartifacts.llmengine.dev"),
+        ("patch", "engineartifacts.llmengine.dev/status"),
+        ("update", "engineartifacts.llmengine.dev/finalizers"),
+        ("create", "jobs.batch"),
+        ("delete", "jobs.batch"),
+        ("create", "configmaps"),
+        ("get", "pods/log"),
+        *[
+            (verb, resource)
+            for verb in ("create", "patch", "delete")
+            for resource in ("deployments.apps", "controllerrevisions.apps", "services")
+        ],
+    ],
+)
+def test_the_operator_may_do_its_work_in_every_namespace(kubectl: Kubectl, verb: str, resource: str) -> None:
+    assert may(kubectl, OPERATOR, verb, resource, "team-a")
+
+
+@pytest.mark.parametrize(
+    ("verb", "resource", "namespace"),
+    [
+        ("get", "secrets", "team-a"),
+        ("list", "secrets", ""),
+        ("get", "secrets", NAMESPACE),
+        ("create", "pods", "team-a"),
+        ("create", "pods/exec", "team-a"),
+        ("patch", "llmengines.llmengine.dev", "team-a"),
+        ("delete", "llmengines.llmengine.dev", "team-a"),
+        ("patch", "nodes", ""),
+        ("create", "leases.coordination.k8s.io", "team-a"),
+        ("create", "serviceaccounts/token", NAMESPACE),
+        ("create", "rolebindings.rbac.authorization.k8s.io", "team-a"),
+    ],
+)
+def test_the_operator_may_not_do_more(kubectl: Kubectl, verb: str, resource: str, namespace: str) -> None:
+    assert not may(kubectl, OPERATOR, verb, resource, namespace)
+
+
+def test_the_operator_holds_its_own_lease_alone(kubectl: Kubectl) -> None:
+    lease = "leases.coordination.k8s.io"
+    assert may(kubectl, OPERATOR, "create", lease, NAMESPACE)
+    for verb in ("get", "update"):
+        assert may(kubectl, OPERATOR, verb, lease, NAMESPACE, "llmengine-operator")
+        assert not may(kubectl, OPERATOR, verb, lease, NAMESPACE, "another")
+
+
+def test_the_samples_are_good(kubectl: Kubectl) -> None:
+    samples = bundle("manifests/samples")
+    assert {name for kind, _, name in samples if kind == "LLMEngine"} == {"smollm2", "llama-3-1-8b"}
+    for obj in samples.values():
+        kubectl.ok("apply", "--dry-run=server", "-f", "-", given=obj)
