@@ -25,6 +25,8 @@ class OperatorConfig(Object):
     """Server with the Hugging Face hub's routes; the public hub when absent."""
     artifact_grace_seconds: int = 3600
     """How long an artefact that nothing needs is kept."""
+    watch_namespaces: tuple[str, ...] = ()
+    """Namespaces whose resources are looked after; all when empty."""
 
 
 def load(path: Path) -> OperatorConfig:

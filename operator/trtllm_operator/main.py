@@ -53,6 +53,7 @@ def main() -> int:
         keys=keys,
         reconcile=reconciler.reconcile,
         lease=LeaseSettings(namespace=namespace, name=FIELD_MANAGER),
+        namespaces=config.watch_namespaces,
         port=int(os.environ.get("LLMENGINE_PORT", "8080")),
     )
     return run(host)
