@@ -178,7 +178,7 @@ class LLMEngineSpec(Object):
     parallelism: Parallelism = Parallelism()
     """How many GPUs of one node one server uses."""
     budgets: Budgets
-    """Limits compiled into the engine."""
+    """Limits compiled into the engine; a change of any of them rebuilds it, beside what serves."""
     targets: Annotated[tuple[Target, ...], Field(min_length=1, max_length=16), ListMap("name")]
     """GPU generations to build for and serve on; one engine is built for each."""
     build: Build = Build()
