@@ -60,9 +60,9 @@ class Applier:
         return self._written(resource, wanted, await self._client.apply(resource, wanted))
 
     async def apply_status(self, live: Obj, status: Obj) -> Obj:
-        """Make the status of this very object exactly `status`; the object as it is then.
+        """Make the status exactly `status`; the object as it is then. A not-found `ApiError` where it is gone.
 
-        Raises a not-found or conflict `ApiError` where it is gone or replaced by another of its name.
+        The API server does not check the uid here: a successor of the same name keeps this status until its own pass.
         """
         resource = self.resource_of(live)
         if live.get("status") == status:
@@ -71,7 +71,7 @@ class Applier:
         wanted = {
             "apiVersion": resource.api_version,
             "kind": resource.kind,
-            "metadata": {field: meta[field] for field in ("namespace", "name", "uid") if field in meta},
+            "metadata": {field: meta[field] for field in ("namespace", "name") if field in meta},
             "status": status,
         }
         left = [Difference("status", live.get("status"), status)]

@@ -133,7 +133,7 @@ class Client:
 
         With a subresource (`status`) under a field manager of its own. `force` takes fields from other managers;
         without it a conflict is an `ApiError` that names manager and field. A `metadata.uid` in `obj` is a
-        precondition. Fields that the schema does not declare are refused.
+        precondition, though not for a status. Fields that the schema does not declare are refused.
         """
         key = key_of(obj)
         manager = f"{self.field_manager}-{subresource}" if subresource else self.field_manager

@@ -14,13 +14,17 @@ from trtllm_operator.kube.errors import ApiError
 log = logging.getLogger(__name__)
 
 FIRST_SECONDS = 0.5
-LONGEST_SECONDS = 30.0
+#: One call every eight seconds burdens nobody, and after an outage nobody waits longer than that.
+LONGEST_SECONDS = 8.0
+#: How long a server may ask us to stay away.
+LONGEST_RETRY_AFTER_SECONDS = 30.0
 #: So many 500s with no success between them are everyone's trouble.
 INTERNAL_ERRORS = 3
 
 
 class Pause:
-    """Open until a call meets a server in trouble; then closed for a while that doubles up to 30 s.
+    """Open until a call meets a server in trouble; then closed for as long as the server asked for, or for a
+    while that doubles up to 8 s.
 
     When the while is over one call goes ahead. If it succeeds everyone goes; if not, everyone waits again.
     """
@@ -72,8 +76,10 @@ class Pause:
         elif now < self._until:
             return
         self._failures += 1
-        doubled = min(LONGEST_SECONDS, FIRST_SECONDS * 2.0 ** min(self._failures - 1, 10))
-        wait = doubled if error.retry_after is None else min(LONGEST_SECONDS, max(doubled, error.retry_after))
+        if error.retry_after is not None:
+            wait = max(FIRST_SECONDS, min(LONGEST_RETRY_AFTER_SECONDS, error.retry_after))
+        else:
+            wait = min(LONGEST_SECONDS, FIRST_SECONDS * 2.0 ** min(self._failures - 1, 10))
         self._until = now + wait * (1 + 0.1 * self._jitter())
 
     def succeeded(self) -> None:

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from trtllm_operator.kube.errors import ApiError
-from trtllm_operator.kube.pause import INTERNAL_ERRORS, LONGEST_SECONDS, Pause
+from trtllm_operator.kube.pause import INTERNAL_ERRORS, LONGEST_RETRY_AFTER_SECONDS, LONGEST_SECONDS, Pause
 
 
 class Clock:
@@ -77,7 +77,7 @@ async def test_the_servers_wish_is_respected_up_to_a_limit(pause: Pause) -> None
 
 async def test_an_absurd_wish_is_not(pause: Pause) -> None:
     await fail(pause, 429, retry_after=86400)
-    assert pause.seconds_left == LONGEST_SECONDS
+    assert pause.seconds_left == LONGEST_RETRY_AFTER_SECONDS
 
 
 async def test_each_failed_try_doubles_the_wait_up_to_a_limit(pause: Pause, clock: Clock) -> None:
