@@ -6,6 +6,7 @@ import http.client
 import json
 import queue
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import tritonclient.grpc as grpcclient
@@ -67,7 +68,7 @@ def by_grpc(port: int, question: str, *, max_tokens: int = 32, host: str = "127.
         client.stop_stream()
 
 
-def _tensor(name: str, datatype: str, value: np.ndarray) -> grpcclient.InferInput:
+def _tensor(name: str, datatype: str, value: np.ndarray[Any, Any]) -> grpcclient.InferInput:
     tensor = grpcclient.InferInput(name, list(value.shape), datatype)
     tensor.set_data_from_numpy(value)
     return tensor

@@ -6,10 +6,7 @@ The demo, the end-to-end tests and the benchmarks all use it.
 from __future__ import annotations
 
 import json
-import os
 import secrets
-import subprocess
-import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -18,7 +15,11 @@ from typing import Any
 
 import yaml
 
+from images.build import BuiltImage, Cache, build_all, cache_directory, select
 from images.progress import Progress
+from tests.cluster import Cluster
+from tests.cluster.build import programs
+from tests.cluster.processes import run
 
 from .kubectl import Kubectl, Obj, wait_for
 
@@ -29,6 +30,8 @@ HUB_NAMESPACE = "hub-standin"
 HUB_PORT = 8080
 REPOSITORY = "HuggingFaceTB/SmolLM2-135M-Instruct"
 CLAIM = "engines"
+GRACE_SECONDS = 30
+"""Short here, so that the tests see artefacts go; the chart's default is an hour."""
 TOKEN_SECRET = "hub-token"  # noqa: S105 (a name)
 POD_SECURITY = {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}}
 CONTAINER_SECURITY = {
@@ -38,44 +41,23 @@ CONTAINER_SECURITY = {
 }
 
 
-class StackError(RuntimeError):
-    """A tool of the stack failed; it has already said why."""
-
-
-@dataclass(frozen=True)
-class Image:
-    repository: str
-    digest: str
-    archive: Path
-
-    @property
-    def reference(self) -> str:
-        """By digest: what an engine's key needs, and what a node holds under exactly this name."""
-        return f"{self.repository}@{self.digest}"
-
-
 @dataclass(frozen=True)
 class Stack:
-    kubeconfig: Path
-    images: dict[str, Image]
-    store_root: Path
-    """Directory on this machine that stands for shared storage on every node."""
+    cluster: Cluster
+    images: dict[str, BuiltImage]
     progress: Progress
 
     def kubectl(self, namespace: str) -> Kubectl:
-        return Kubectl(self.kubeconfig, namespace)
+        return Kubectl(self.cluster.kubeconfig, namespace)
 
 
-def run(*command: str, quiet: bool = False) -> str:
-    """A command of this repository's tooling; its progress goes to the terminal, its output is returned."""
-    done = subprocess.run(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE if quiet else None, text=True, check=False
-    )
-    if done.returncode:
-        if quiet:
-            sys.stderr.write(done.stderr)
-        raise StackError(f"{' '.join(command[:4])} failed with exit code {done.returncode}")
-    return done.stdout
+def reference(image: BuiltImage) -> str:
+    """By digest: what an engine's key needs, and what a node holds under exactly this name."""
+    return f"{repository(image)}@{image.digest}"
+
+
+def repository(image: BuiltImage) -> str:
+    return image.reference.rpartition(":")[0]
 
 
 def up(progress: Progress) -> Stack:
@@ -83,45 +65,38 @@ def up(progress: Progress) -> Stack:
 
     What is there already is left as it is, so that a second call takes seconds.
     """
-    python = sys.executable
-    with ThreadPoolExecutor(2) as pool:
-        building = pool.submit(run, python, "-m", "images", "build")
-        with progress.step("cluster"):
-            run(python, "-m", "tests.cluster", "up")
-        with progress.step("images"):
-            building.result()
-    listed: dict[str, dict[str, Any]] = json.loads(run(python, "-m", "images", "list"))
-    images = {
-        name: Image(found["reference"].rpartition(":")[0], found["digest"], Path(found["archive"]))
-        for name, found in listed.items()
-    }
+    with ThreadPoolExecutor(1) as pool:
+        building = pool.submit(build_all, Cache(cache_directory().resolve()), select([]), progress)
+        cluster = Cluster.up()
+        images = building.result()
     with progress.step("images onto the nodes"):
-        run(python, "-m", "tests.cluster", "import", *(str(image.archive) for image in images.values()))
-    where = json.loads(run(python, "-m", "tests.cluster", "status", "--json"))
-    stack = Stack(Path(where["kubeconfig"]), images, Path(where["storage"]), progress)
+        cluster.import_images(*(Path(image.archive) for image in images.values()))
+    stack = Stack(cluster, images, progress)
     with progress.step("operator, installed with its Helm chart"):
-        install_operator(stack, helm=where["helm"])
+        install_operator(stack)
     with progress.step("hub stand-in with SmolLM2-135M-Instruct"):
         install_hub(stack)
     return stack
 
 
-def install_operator(stack: Stack, *, helm: str) -> None:
-    operator, toolchain = stack.images["operator"], stack.images["toolchain-standin"]
+def install_operator(stack: Stack, **overrides: Any) -> None:
+    """`helm upgrade --install`, waiting until the operator is ready. `overrides` are values of the chart."""
+    operator = stack.images["operator"]
     values = {
-        "image": {"repository": operator.repository, "digest": operator.digest},
-        "toolchainImages": {"1.2.1": toolchain.reference},
+        "image": {"repository": repository(operator), "digest": operator.digest},
+        "toolchainImages": {"1.2.1": reference(stack.images["toolchain-standin"])},
         "hubEndpoint": f"http://hub.{HUB_NAMESPACE}.svc.cluster.local:{HUB_PORT}",
-        "artifactGraceSeconds": int(os.environ.get("LLMENGINE_GRACE_SECONDS", "30")),
+        "artifactGraceSeconds": GRACE_SECONDS,
+        **overrides,
     }
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
         yaml.safe_dump(values, file)
         file.flush()
         run(
-            *(helm, "upgrade", "--install", OPERATOR, str(ROOT / "charts" / OPERATOR)),
+            *(programs().helm, "upgrade", "--install", OPERATOR, ROOT / "charts" / OPERATOR),
             *("--namespace", OPERATOR_NAMESPACE, "--create-namespace", "--values", file.name),
-            *("--kubeconfig", str(stack.kubeconfig), "--wait", "--timeout", "3m"),
-            quiet=True,
+            *("--kubeconfig", stack.cluster.kubeconfig, "--wait", "--timeout", "3m"),
+            timeout_seconds=200,
         )
 
 
@@ -140,7 +115,7 @@ def install_hub(stack: Stack) -> None:
                 "stringData": {"tokens.json": tokens, "token": token},
             }
         )
-    kubectl.apply(*hub_objects(stack.images["hub"].reference))
+    kubectl.apply(*hub_objects(reference(stack.images["hub"])))
     kubectl("rollout", "status", "deployment/hub", "--timeout=120s", timeout_seconds=130)
 
 
@@ -179,48 +154,34 @@ def hub_objects(image: str) -> tuple[Obj, Obj]:
     return deployment, service
 
 
-def make_namespace(stack: Stack, name: str) -> Kubectl:
-    """A namespace with a shared store (claim `engines`) and the hub's token, enforcing restricted Pods."""
+def make_namespace(stack: Stack, name: str, *, store_size_mib: int | None = None) -> Kubectl:
+    """A namespace with an empty shared store (claim `engines`) and the hub's token, enforcing restricted Pods."""
     hub = stack.kubectl(HUB_NAMESPACE).get("secret", "tokens")
-    volume = f"{name}-{CLAIM}"
-    directory = stack.store_root / volume
-    directory.mkdir(parents=True, exist_ok=True)
-    directory.chmod(0o777)  # a hostPath volume knows no fsGroup
     kubectl = stack.kubectl(name)
     kubectl.apply(
         {
             "apiVersion": "v1",
             "kind": "Namespace",
             "metadata": {"name": name, "labels": {"pod-security.kubernetes.io/enforce": "restricted"}},
-        },
-        {
-            "apiVersion": "v1",
-            "kind": "PersistentVolume",
-            "metadata": {"name": volume},
-            "spec": {
-                "capacity": {"storage": "100Gi"},
-                "accessModes": ["ReadWriteMany"],
-                "storageClassName": "",
-                "persistentVolumeReclaimPolicy": "Retain",
-                "hostPath": {"path": str(directory)},
-                "claimRef": {"namespace": name, "name": CLAIM},
-            },
-        },
+        }
+    )
+    if kubectl.find("persistentvolumeclaim", CLAIM) is None:
+        stack.cluster.create_volume(name, CLAIM, store_size_mib)
+    kubectl.apply(
         {
             "apiVersion": "v1",
             "kind": "PersistentVolumeClaim",
-            "metadata": {"name": CLAIM, "namespace": name},
+            "metadata": {"name": CLAIM},
             "spec": {
                 "accessModes": ["ReadWriteMany"],
                 "storageClassName": "",
-                "volumeName": volume,
-                "resources": {"requests": {"storage": "100Gi"}},
+                "resources": {"requests": {"storage": f"{store_size_mib or 10_240}Mi"}},
             },
         },
         {
             "apiVersion": "v1",
             "kind": "Secret",
-            "metadata": {"name": TOKEN_SECRET, "namespace": name},
+            "metadata": {"name": TOKEN_SECRET},
             "data": {"token": hub["data"]["token"]},
         },
     )
@@ -230,3 +191,9 @@ def make_namespace(stack: Stack, name: str) -> Kubectl:
 
     wait_for(f"namespace {name}", account, limit_seconds=30)
     return kubectl
+
+
+def remove_namespace(stack: Stack, name: str) -> None:
+    """The namespace with all in it, and its store."""
+    stack.kubectl(name)("delete", "namespace", name, "--ignore-not-found", "--timeout=180s", timeout_seconds=190)
+    stack.cluster.delete_volume(name, CLAIM)

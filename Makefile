@@ -1,0 +1,37 @@
+# Everything a person runs. `make help` lists the targets.
+SHELL := /bin/bash
+PYTHON := .venv/bin/python
+.DEFAULT_GOAL := help
+
+include tests/cluster/cluster.mk
+include images/images.mk
+
+.PHONY: help demo test test-fast lint bench-demo soak clean-cluster clean
+
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
+
+.venv/installed: requirements/dev.txt pyproject.toml
+	@command -v python3 >/dev/null || { echo "python3 (3.11 or later) is missing: apt-get install python3 python3-venv"; exit 1; }
+	@python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "python3 is older than 3.11"; exit 1; }
+	python3 -m venv .venv
+	$(PYTHON) -m pip install --quiet --require-hashes --requirement requirements/dev.txt
+	$(PYTHON) -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+demo: .venv/installed ## From nothing to an answer: cluster, images, operator, one LLMEngine, a rebuild without a failed request
+	@$(PYTHON) -m demo
+
+test: .venv/installed lint ## The whole suite; brings up what it needs
+	@$(PYTHON) -m tests.run
+
+test-fast: .venv/installed ## Pure tests alone, under a minute
+	@$(PYTHON) -m pytest -q -n 2 tests/unit
+
+lint: .venv/installed ## ruff, mypy, import-linter
+	@.venv/bin/ruff check . && .venv/bin/ruff format --check --quiet . && .venv/bin/mypy && .venv/bin/lint-imports >/dev/null
+
+bench-demo: .venv/installed ## Measure the demo's steps and write docs/benchmarks.md
+	@$(PYTHON) -m benchmarks.demo
+
+clean-cluster: cluster-down ## Take the cluster down and leave nothing of it behind

@@ -1,0 +1,128 @@
+"""`python -m demo`: from nothing to an answer, then a rebuild without a failed request."""
+
+from __future__ import annotations
+
+import copy
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import yaml
+from rich.console import Console
+from rich.table import Table
+
+from images.errors import BuildError
+from images.progress import Progress
+from tests.cluster import ClusterError
+
+from . import client, questions
+from .follow import StalledError, until_ready
+from .kubectl import Kubectl, KubectlError, WaitedTooLong, wait_for
+from .stack import make_namespace, reference, up
+
+NAMESPACE, NAME = "demo", "smollm2"
+MANIFEST = Path(__file__).parent / "llmengine.yaml"
+QUESTION = "What is the capital of France?"
+
+
+def main() -> int:
+    try:
+        with Progress(sys.stdout) as progress:
+            _demo(progress)
+    except (BuildError, ClusterError, KubectlError, StalledError, WaitedTooLong) as error:
+        sys.stderr.write(f"demo: {error}\n")
+        return 1
+    except KeyboardInterrupt:
+        sys.stderr.write(
+            "demo: interrupted; `make demo` goes on where it was, `make clean-cluster` removes everything\n"
+        )
+        return 130
+    return 0
+
+
+def _demo(progress: Progress) -> None:
+    progress.say("No GPU here: TensorRT-LLM's commands, kernels and nvidia-smi are stand-ins; Kubernetes, Triton and")
+    progress.say("the model are real.")
+    stack = up(progress)
+    kubectl = make_namespace(stack, NAMESPACE)
+    manifest: dict[str, Any] = yaml.safe_load(MANIFEST.read_text())
+    targets = [t["name"] for t in manifest["spec"]["targets"]]
+
+    progress.say(f"$ kubectl apply -f {MANIFEST.relative_to(Path.cwd())}")
+    kubectl.apply(manifest)
+    took = until_ready(kubectl, NAME, progress)
+    progress.say(f"Ready {took:.1f} s after kubectl apply")
+    for target in targets:
+        _ask(kubectl, target, progress)
+
+    client.start(kubectl, reference(stack.images["operator"]), [f"{NAME}-{target}" for target in targets])
+    changed = copy.deepcopy(manifest)
+    changed["spec"]["budgets"]["maxSeqLen"] = 1536
+    progress.say("A client asks both targets all the time. budgets.maxSeqLen: 2048 -> 1536, applied again:")
+    kubectl.apply(changed)
+    took = until_ready(kubectl, NAME, progress)
+    progress.say(f"rebuilt and switched {took:.1f} s after the change")
+    took = wait_for("the old servers' end", lambda: _old_servers(kubectl), limit_seconds=120)
+    progress.say(f"the old servers drained and gone {took:.1f} s later")
+    counted = client.counts(kubectl)
+    client.stop(kubectl)
+    failed = sum(c["failed"] for c in counted.values())
+    for service, c in counted.items():
+        progress.say(f"  {service}: {c['answered']} answered, {c['failed']} failed {c['lastFailure']}")
+    _tables(kubectl)
+    if failed:
+        raise WaitedTooLong(f"{failed} requests failed during the switch")
+
+
+def _old_servers(kubectl: Kubectl) -> str | None:
+    serving = {t["servedRevision"] for t in kubectl.get("llmengine", NAME)["status"]["targets"]}
+    pods = kubectl.items("pods", "-l", "llmengine.dev/revision")
+    old = [p["metadata"]["name"] for p in pods if p["metadata"]["labels"]["llmengine.dev/revision"] not in serving]
+    return f"{', '.join(old)} still there" if old else None
+
+
+def _ask(kubectl: Kubectl, target: str, progress: Progress) -> None:
+    service = f"service/{NAME}-{target}"
+    for how, port, ask in (
+        ("HTTP generate_stream", 8000, questions.by_http),
+        ("gRPC stream", 8001, questions.by_grpc),
+    ):
+        with kubectl.port_forward(service, port) as local_port:
+            began = time.monotonic()
+            pieces = list(ask(local_port, QUESTION))
+            seconds = time.monotonic() - began
+        progress.say(
+            f"  {target}, {how}: {QUESTION} -> {''.join(pieces).strip()!r} ({len(pieces)} pieces, {seconds:.1f} s)"
+        )
+
+
+def _tables(kubectl: Kubectl) -> None:
+    console = Console()
+    artifacts = Table("artefact", "type", "GPU", "built on", "seconds", "MB", title="What was built")
+    for artifact in sorted(kubectl.items("engineartifacts"), key=lambda a: str(a["status"].get("startTime"))):
+        status, inputs = artifact["status"], artifact["spec"]["inputs"]
+        artifacts.add_row(
+            artifact["metadata"]["name"],
+            artifact["spec"]["type"],
+            inputs.get("gpu", {}).get("product", "-"),
+            status.get("nodeName", "-"),
+            str(status.get("durationSeconds", "-")),
+            f"{status.get('sizeBytes', 0) / 1e6:.1f}",
+        )
+    console.print(artifacts)
+    engine = kubectl.get("llmengine", NAME)
+    serving = Table("target", "GPU", "serves", "servers ready", "KV tokens planned", title="What serves")
+    for target in engine["status"]["targets"]:
+        serving.add_row(
+            target["name"],
+            target["gpu"],
+            target["servedArtifact"],
+            f"{target['readyReplicas']} of {target['replicas']}",
+            f"{target['kvCacheTokens']:,}",
+        )
+    console.print(serving)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
