@@ -1,4 +1,4 @@
-"""Where the cluster's programs are."""
+"""Programs that are used from outside the cluster as well."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ import os
 import sys
 from pathlib import Path
 
+from tests.cluster import build
 from tests.cluster.errors import ClusterError
 
 
 def kube() -> Path:
-    """etcd, kube-apiserver, controller-manager, scheduler, kubelet, kube-proxy and DNS in one program."""
-    path = Path(os.environ.get("LLMENGINE_KUBE", ""))
-    if not path.is_file():
-        raise ClusterError("set LLMENGINE_KUBE to the cluster's binary")
-    return path
+    """The cluster's components in one program; LLMENGINE_KUBE names one that was built elsewhere."""
+    given = os.environ.get("LLMENGINE_KUBE")
+    if given is None:
+        return build.programs().kube
+    if not Path(given).is_file():
+        raise ClusterError(f"LLMENGINE_KUBE names {given}, which is no file")
+    return Path(given)
 
 
 def kubectl() -> Path:

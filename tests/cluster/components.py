@@ -16,6 +16,7 @@ USERS: dict[str, tuple[str, tuple[str, ...]]] = {
     "dns": ("system:coredns", ()),
 }
 KUBELET_CLIENT_USER = "kube-apiserver-kubelet-client"
+DNS_READY_PORT = 8181
 
 
 @dataclass(frozen=True)
@@ -157,3 +158,33 @@ def scheduler_flags(plane: ControlPlane) -> list[str]:
         "--leader-elect=false",
         "--secure-port=0",
     ]
+
+
+def proxy_flags(plane: ControlPlane, *, node: str, pods: str) -> list[str]:
+    return [
+        f"--kubeconfig={plane.kubeconfig('proxy')}",
+        "--proxy-mode=nftables",
+        f"--cluster-cidr={pods}",
+        # It waits half a minute for a node of this name; any will do, as all nodes have one address and one proxy.
+        f"--hostname-override={node}",
+        f"--bind-address={plane.address}",
+        f"--healthz-bind-address={plane.address}:10256",
+        "--metrics-bind-address=127.0.0.1:10249",
+        # A namespace may not change what the machine tracks.
+        "--conntrack-max-per-core=0",
+        "--conntrack-tcp-timeout-established=0",
+        "--conntrack-tcp-timeout-close-wait=0",
+    ]
+
+
+def corefile(plane: ControlPlane) -> str:
+    """CoreDNS's configuration: Services and Pods of the cluster, and nothing else."""
+    return f""".:53 {{
+  errors
+  ready {plane.address}:{DNS_READY_PORT}
+  kubernetes cluster.local in-addr.arpa {{
+    kubeconfig {plane.kubeconfig("dns")}
+    pods insecure
+  }}
+}}
+"""

@@ -1,7 +1,7 @@
 """Certificates of a cluster: what kubeadm would make, made in memory and written once.
 
-Two authorities, as in kubeadm: one for the cluster and one for etcd, so that a kubelet's client certificate does not open
-the store. Keys are EC P-256, which take a millisecond each.
+Two authorities, as in kubeadm: one for the cluster and one for etcd, so that a kubelet's certificate does not open the
+store. Keys are EC P-256, which take a millisecond each.
 """
 
 from __future__ import annotations

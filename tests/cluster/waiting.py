@@ -9,11 +9,16 @@ from tests.cluster.errors import ClusterError
 
 
 def wait_until(
-    condition: Callable[[], bool], limit_seconds: float, what: str, *, hint: str = "", interval_seconds: float = 0.1
+    condition: Callable[[], bool],
+    limit_seconds: float,
+    what: str,
+    *,
+    hint: Callable[[], str] = str,
+    interval_seconds: float = 0.1,
 ) -> None:
-    """Returns once `condition()` holds; raises ClusterError naming `what` after `limit_seconds`."""
+    """Returns once `condition()` holds; after `limit_seconds` raises ClusterError naming `what`, with `hint()`."""
     deadline = time.monotonic() + limit_seconds
     while not condition():
         if time.monotonic() > deadline:
-            raise ClusterError(f"waited {limit_seconds:g} s in vain for {what}{'; ' + hint if hint else ''}")
+            raise ClusterError(f"waited {limit_seconds:g} s in vain for {what} {hint()}".strip())
         time.sleep(interval_seconds)

@@ -1,0 +1,3 @@
+from tests.cluster.cli import main
+
+main()
