@@ -1,7 +1,8 @@
 """Releases of TensorRT-LLM, GPUs and model families, as data with its sources. Nothing about a release is in code."""
 
 from .gpus import Gpu, ProductLabel, parse_product
-from .loader import Catalog, CatalogError, UnknownRelease, load_catalog
+from .loader import Catalog, UnknownRelease, load_catalog
+from .merge import CatalogError
 from .release import Command, Family, Flag, Format, KvCacheFormat, Release
 
 __all__ = [

@@ -15,8 +15,10 @@ ComputeCapability = Annotated[str, Field(pattern=r"^[0-9]+\.[0-9]$")]
 class Gpu(Entry):
     """One GPU product."""
 
-    products: Annotated[tuple[str, ...], Field(min_length=1)]
-    """Names as `parse_product` leaves them: without NVIDIA- or Tesla-, MIG and sharing suffixes."""
+    name: str
+    """As `parse_product` leaves it: without NVIDIA- or Tesla-, MIG and sharing suffixes."""
+    aliases: tuple[str, ...] = ()
+    """Further names of a GPU that is the same for an engine."""
     architecture: str
     """As the label nvidia.com/gpu.family says it in its current version."""
     compute_capability: ComputeCapability

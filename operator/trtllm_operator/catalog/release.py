@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from .schema import DefectEntry, FlagType, ImageEntry, KnownFailure, Scalar, SourceCheckpoint, Tool
+from .schema import DefectEntry, FlagType, ImageEntry, KnownFailure, Scalar, SourceCheckpoint, Status, Tool
 
 
 @dataclass(frozen=True)
@@ -89,13 +89,23 @@ class Placeholder:
 
 
 @dataclass(frozen=True)
+class Field:
+    """A field of a request to a Triton model, or of its answer."""
+
+    name: str
+    type: str
+    required: bool
+
+
+@dataclass(frozen=True)
 class Release:
     """A TensorRT-LLM release: image, commands, what it supports and what is wrong with it."""
 
     name: str
     line: str
-    status: Literal["supported", "incomplete", "no-engines"]
+    status: Status
     reason: str
+    instead: str | None
     images: tuple[ImageEntry, ...]
     tensorrt: str | None
     cuda: str | None
@@ -116,6 +126,8 @@ class Release:
     source_checkpoints: tuple[SourceCheckpoint, ...]
     families: Mapping[str, Family]
     templates: Mapping[str, tuple[Placeholder, ...]]
+    request_fields: Mapping[str, tuple[Field, ...]]
+    response_fields: Mapping[str, tuple[Field, ...]]
     defects: tuple[DefectEntry, ...]
     source: str
 
@@ -129,7 +141,7 @@ class Release:
         if not self.images:
             return None
         first = self.images[0]
-        return f"{first.name}@{first.digest}" if first.digest else first.name
+        return f"{first.reference}@{first.digest}" if first.digest else first.reference
 
     def family_of(self, architecture: str) -> Family | None:
         """The family that converts an architecture of config.json; None: the release does not."""

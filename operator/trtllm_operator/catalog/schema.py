@@ -1,4 +1,8 @@
-"""What the catalogue's files may hold: the schema they are validated against when they are loaded."""
+"""What the catalogue's files may hold: the schema that every entry is validated against.
+
+Every file, in the package or from a ConfigMap, is a map of sections; a section is a list of entries. The sections and
+the field that names an entry in each are in `SECTIONS`.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,10 @@ from .history import Entry, Line
 FlagType = Literal["int", "float", "text", "path", "switch", "word", "plugin"]
 Scalar = bool | int | float | str | None
 Tool = Literal["convert", "quantize"]
+Status = Literal["supported", "incomplete", "no-engines"]
 FlagName = Annotated[str, Field(pattern=r"^--?[a-z][a-z0-9_]*$")]
+Source = Annotated[str, Field(min_length=1)]
+"""Where the entry's facts were read."""
 
 
 class FlagEntry(Entry):
@@ -30,6 +37,8 @@ class FlagEntry(Entry):
 
 
 class CommandEntry(Entry):
+    """A command of the toolchain image."""
+
     command: str
     program: dict[Line, tuple[str, ...] | None]
     """How it is called in the image; null: not known where the image has it."""
@@ -37,7 +46,7 @@ class CommandEntry(Entry):
     since: Line | None = None
     until: Line | None = None
     flags: tuple[FlagEntry, ...]
-    source: str
+    source: Source
 
 
 class FormatEntry(Entry):
@@ -58,36 +67,41 @@ class FormatEntry(Entry):
     paged_context_fmha_with_fp8_kv_cache: bool = False
     compute_capabilities: dict[Line, tuple[ComputeCapability, ...]]
     unproven: tuple[ComputeCapability, ...] = ()
-    source: str
+    """Where one document lists it and another does not."""
+    source: Source
 
 
 class KvCacheEntry(Entry):
+    """A format of the KV cache."""
+
     name: str
     quant_algo: str
-    bits: int
+    bits: Annotated[int, Field(gt=0)]
     convert_arguments: tuple[str, ...]
     quantize_arguments: tuple[str, ...]
     paged_context_fmha: Literal["fp8-weights", "never"]
     needs_calibration: bool = False
     compute_capabilities: dict[Line, tuple[ComputeCapability, ...]]
-    source: str
+    source: Source
 
 
 class KnownFailure(Entry):
     """A combination that the tables allow and that was reported to fail."""
 
+    id: str
     formats: tuple[str, ...]
     kv_cache: tuple[str, ...]
     compute_capabilities: tuple[ComputeCapability, ...]
     since: Line | None = None
     until: Line | None = None
     message: str
-    source: str
+    source: Source
 
 
 class SourceCheckpoint(Entry):
     """A kind of checkpoint that is already quantised and that a converter takes as it is."""
 
+    id: str
     method: str
     """quantization_config.quant_method of config.json."""
     quant_algo: str
@@ -99,17 +113,12 @@ class SourceCheckpoint(Entry):
     """Settings of the source that the converter refuses when they are true."""
     since: Line | None = None
     until: Line | None = None
-    source: str
-
-
-class FormatsFile(Entry):
-    formats: tuple[FormatEntry, ...]
-    kv_cache: tuple[KvCacheEntry, ...]
-    known_failures: tuple[KnownFailure, ...] = ()
-    source_checkpoints: tuple[SourceCheckpoint, ...] = ()
+    source: Source
 
 
 class FamilyEntry(Entry):
+    """Models that one script converts."""
+
     name: str
     architectures: Annotated[tuple[str, ...], Field(min_length=1)]
     command: dict[Line, str | None]
@@ -120,11 +129,7 @@ class FamilyEntry(Entry):
     """Formats of quantize.py that the release's matrix lists for it."""
     since: Line | None = None
     until: Line | None = None
-    source: str
-
-
-class FamiliesFile(Entry):
-    families: tuple[FamilyEntry, ...]
+    source: Source
 
 
 class PlaceholderEntry(Entry):
@@ -134,55 +139,64 @@ class PlaceholderEntry(Entry):
     until: Line | None = None
 
 
-class TemplatesFile(Entry):
-    source: str
-    models: dict[str, tuple[PlaceholderEntry, ...]]
+class TemplateEntry(Entry):
+    """The placeholders of one Triton model's config.pbtxt."""
+
+    model: str
+    placeholders: tuple[PlaceholderEntry, ...]
+    source: Source
+
+
+class TensorEntry(Entry):
+    name: str
+    type: str
+    required: bool = False
+    since: Line | None = None
+    until: Line | None = None
+
+
+class RequestEntry(Entry):
+    """The fields of requests to one Triton model and of its answers."""
+
+    model: str
+    inputs: tuple[TensorEntry, ...]
+    outputs: tuple[TensorEntry, ...]
+    source: Source
 
 
 class DefectEntry(Entry):
+    """What a release does that a person would not expect, and what the operator does about it."""
+
     id: str
     text: str
     since: Line | None = None
     until: Line | None = None
-    source: str
+    source: Source
 
 
-class DefectsFile(Entry):
-    defects: tuple[DefectEntry, ...]
+FactValue = bool | int | tuple[int, ...] | tuple[ComputeCapability, ...]
 
 
-class NumbersHistory(Entry):
-    values: dict[Line, tuple[int, ...]]
-    source: str
+class FactEntry(Entry):
+    """How the engine behaves where the planner must know, by line."""
 
-
-class FlagHistory(Entry):
-    values: dict[Line, bool]
-    source: str
-
-
-class NumberHistory(Entry):
-    values: dict[Line, int]
-    source: str
-
-
-class CapabilityHistory(Entry):
-    values: dict[Line, tuple[ComputeCapability, ...]]
-    source: str
-
-
-class EngineFile(Entry):
-    head_sizes: NumbersHistory
-    uneven_pipeline_stages: FlagHistory
-    kv_head_duplication: FlagHistory
-    gpus_per_node: NumberHistory
-    image_compute_capabilities: CapabilityHistory
-    beta_compute_capabilities: CapabilityHistory
+    name: Literal[
+        "head_sizes",
+        "uneven_pipeline_stages",
+        "kv_head_duplication",
+        "gpus_per_node",
+        "image_compute_capabilities",
+        "beta_compute_capabilities",
+    ]
+    values: dict[Line, FactValue]
+    source: Source
 
 
 class ImageEntry(Entry):
+    """A Triton image with the toolchain."""
+
     triton: str
-    name: str
+    reference: str
     digest: Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")] | None = None
     """None: not known; resolve it in the registry you pull from."""
 
@@ -190,10 +204,14 @@ class ImageEntry(Entry):
 class ReleaseEntry(Entry):
     release: str
     line: Line
-    status: Literal["supported", "incomplete", "no-engines"]
+    status: Status
     """incomplete: not enough is known to build with it. no-engines: the release has no engine flow any more."""
+    pattern: str | None = None
+    """Further names that the entry speaks for, as a regular expression of the whole name."""
     reason: str = ""
     """Why it is not supported."""
+    instead: str | None = None
+    """Release to use in its place."""
     images: tuple[ImageEntry, ...] = ()
     """Best first."""
     tensorrt: str | None = None
@@ -202,8 +220,21 @@ class ReleaseEntry(Entry):
     """Driver that the image's release notes list."""
     python: str | None = None
     image_bytes: int | None = None
-    source: str
+    source: Source
 
 
-class GpusFile(Entry):
-    gpus: tuple[Gpu, ...]
+SECTIONS: dict[str, tuple[str, type[Entry]]] = {
+    "releases": ("release", ReleaseEntry),
+    "commands": ("command", CommandEntry),
+    "formats": ("name", FormatEntry),
+    "kv_cache": ("name", KvCacheEntry),
+    "known_failures": ("id", KnownFailure),
+    "source_checkpoints": ("id", SourceCheckpoint),
+    "families": ("name", FamilyEntry),
+    "templates": ("model", TemplateEntry),
+    "requests": ("model", RequestEntry),
+    "defects": ("id", DefectEntry),
+    "facts": ("name", FactEntry),
+    "gpus": ("name", Gpu),
+}
+"""Section, the field that names an entry in it, and what an entry is."""

@@ -43,7 +43,11 @@ def _list(values: Iterable[str]) -> str:
 def _release(release: Release) -> Check:
     if release.builds_engines:
         return passed("release", f"release {release.name} builds engines")
-    return failed("release", f"release {release.name} cannot build engines here: {release.reason}", "use release 1.2.1")
+    return failed(
+        "release",
+        f"no engine can be built with release {release.name}: {release.reason}",
+        f"use release {release.instead}" if release.instead else "",
+    )
 
 
 def _architecture(facts: ModelFacts, release: Release, family: Family | None) -> Check:

@@ -30,7 +30,7 @@ class TargetGpu:
         cls, gpu: Gpu, product: str | None = None, *, memory_mib: int | None = None, gpus_per_node: int | None = None
     ) -> TargetGpu:
         """A catalogue entry under the product label of a node, whose own memory and count win where they are given."""
-        label = product or f"NVIDIA-{gpu.products[0]}"
+        label = product or f"NVIDIA-{gpu.name}"
         parts = parse_product(label)
         whole = gpu.memory_mib if parts.mig_profile is None else mig_memory_mib(parts.mig_profile)
         per_node = gpu.max_gpus_per_node if gpus_per_node is None else gpus_per_node
