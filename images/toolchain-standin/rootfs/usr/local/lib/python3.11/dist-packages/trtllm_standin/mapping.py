@@ -51,7 +51,8 @@ def check_divisible(
     )
     if num_key_value_heads < tp_size:
         assert tp_size % num_key_value_heads == 0, (
-            f"tp_size must be divisible by num_key_value_heads to duplicate them ({tp_size} % {num_key_value_heads} != 0)"
+            f"tp_size must be divisible by num_key_value_heads to duplicate heads "
+            f"({tp_size} % {num_key_value_heads} != 0)"
         )
     else:
         assert num_key_value_heads % tp_size == 0, (

@@ -1,8 +1,8 @@
 """`mpirun` of the stand-in: starts the ranks of one machine, passes signals on, ends when they end.
 
-Of Open MPI's command line it takes what a single node needs: `--allow-run-as-root`, `--oversubscribe`, `-x NAME[=VALUE]`
-and application contexts `-n N COMMAND...` separated by `:`. There is no message passing: rank 0's process computes every
-rank's shard itself.
+Of Open MPI's command line it takes what a single node needs: `--allow-run-as-root`, `--oversubscribe`,
+`-x NAME[=VALUE]` and application contexts `-n N COMMAND...` separated by `:`. There is no message passing: rank 0's process computes
+every rank's shard itself.
 """
 
 import os
@@ -72,7 +72,8 @@ def run(launch: Launch, environ: Mapping[str, str]) -> int:
     """Run all ranks to their end.
 
     The status is rank 0's when it is the first to end (the others then get SIGTERM, which stands for the leader's
-    shutdown message), else that of the first rank that failed; 128 + n for a rank killed by signal n.
+    shutdown message), else that of the first rank that failed; 128 + n for a rank killed by signal n. After a signal
+    to end, rank 0 alone counts: it may drain while the others are gone already.
     """
     world = len(launch.commands)
     # Blocked from before the first fork until handlers are in place, so that no signal is lost in between.
@@ -100,16 +101,18 @@ def run(launch: Launch, environ: Mapping[str, str]) -> int:
             _terminate(ranks)
             return 1
 
+    ending = False
     while True:
         received = signal.sigwait({*FORWARDED, signal.SIGCHLD})
         if received in FORWARDED:
+            ending = ending or received in (signal.SIGTERM, signal.SIGINT)
             for process in ranks:
                 if process.poll() is None:
                     process.send_signal(received)
             continue
         ended = {rank: process.poll() for rank, process in enumerate(ranks) if process.poll() is not None}
         failed = next((rank for rank, status in ended.items() if status), None)
-        if failed is not None and 0 not in ended:
+        if failed is not None and 0 not in ended and not ending:
             print(
                 "mpirun (STAND-IN): Primary job terminated normally, but 1 process returned a non-zero exit code. "
                 f"Rank {failed} ended with {_exit_status(ranks[failed])}; the job is aborted.",
