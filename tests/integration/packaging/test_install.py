@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.apiserver import ApiServer
 from tests.integration.api.kubectl import Kubectl
 from tests.integration.packaging.rendered import NAMESPACE, RELEASE, bundle, chart
 from trtllm_operator.reconcile.resources import WATCHES
@@ -17,38 +16,26 @@ pytestmark = pytest.mark.apiserver
 OPERATOR = f"system:serviceaccount:{NAMESPACE}:{RELEASE}"
 
 
-@pytest.fixture(scope="module")
-def kubectl(apiserver: ApiServer) -> Kubectl:
-    """kubectl in the operator's namespace once everything that the chart makes is there."""
-    kubectl = Kubectl(apiserver.kubeconfig, NAMESPACE)
-    (namespace,) = (obj for (kind, _, _), obj in bundle("manifests").items() if kind == "Namespace")
-    kubectl.ok("apply", "-f", "-", given=namespace)
-    kubectl.ok("create", "namespace", "team-a")
-    objects = {"apiVersion": "v1", "kind": "List", "items": list(chart().values())}
-    kubectl.ok("apply", "--server-side", "-f", "-", given=objects)
-    return kubectl
-
-
-def test_the_operators_pod_keeps_to_the_restricted_profile(kubectl: Kubectl) -> None:
+def test_the_operators_pod_keeps_to_the_restricted_profile(installed: Kubectl) -> None:
     template = chart()["Deployment", NAMESPACE, RELEASE]["spec"]["template"]
     pod: dict[str, Any] = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": template["spec"]}
-    kubectl.ok("create", "--dry-run=server", "-f", "-", given=pod)
+    installed.ok("create", "--dry-run=server", "-f", "-", given=pod)
     pod["spec"]["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = True
-    assert "violates PodSecurity" in kubectl.refused("create", "--dry-run=server", "-f", "-", given=pod)
+    assert "violates PodSecurity" in installed.refused("create", "--dry-run=server", "-f", "-", given=pod)
 
 
-def test_a_second_apply_changes_nothing(kubectl: Kubectl) -> None:
-    before = kubectl.get("deployment,service,configmap,role,clusterrole", "-l", f"app.kubernetes.io/name={RELEASE}")
+def test_a_second_apply_changes_nothing(installed: Kubectl) -> None:
+    before = installed.get("deployment,service,configmap,role,clusterrole", "-l", f"app.kubernetes.io/name={RELEASE}")
     objects = {"apiVersion": "v1", "kind": "List", "items": list(chart().values())}
-    kubectl.ok("apply", "--server-side", "-f", "-", given=objects)
-    after = kubectl.get("deployment,service,configmap,role,clusterrole", "-l", f"app.kubernetes.io/name={RELEASE}")
+    installed.ok("apply", "--server-side", "-f", "-", given=objects)
+    after = installed.get("deployment,service,configmap,role,clusterrole", "-l", f"app.kubernetes.io/name={RELEASE}")
     assert len(before["items"]) > 5
     assert [o["metadata"]["resourceVersion"] for o in after["items"]] == [
         o["metadata"]["resourceVersion"] for o in before["items"]
     ]
 
 
-def may(kubectl: Kubectl, user: str, verb: str, resource: str, namespace: str, name: str = "") -> bool:
+def may(installed: Kubectl, user: str, verb: str, resource: str, namespace: str, name: str = "") -> bool:
     """What the API server's authorizer says of `user`."""
     kind, _, subresource = resource.partition("/")
     plural, _, group = kind.partition(".")
@@ -59,15 +46,15 @@ def may(kubectl: Kubectl, user: str, verb: str, resource: str, namespace: str, n
         "kind": "SubjectAccessReview",
         "spec": {"user": user, "resourceAttributes": attributes},
     }
-    answer = json.loads(kubectl.ok("create", "-f", "-", "-o", "json", given=review))
+    answer = json.loads(installed.ok("create", "-f", "-", "-o", "json", given=review))
     return bool(answer["status"]["allowed"])
 
 
 @pytest.mark.parametrize("resource", [w.resource for w in WATCHES], ids=lambda r: r.plural)
-def test_the_operator_may_watch_what_it_watches(kubectl: Kubectl, resource: Any) -> None:
+def test_the_operator_may_watch_what_it_watches(installed: Kubectl, resource: Any) -> None:
     name = f"{resource.plural}.{resource.group}".rstrip(".")
-    assert may(kubectl, OPERATOR, "list", name, "")
-    assert may(kubectl, OPERATOR, "watch", name, "")
+    assert may(installed, OPERATOR, "list", name, "")
+    assert may(installed, OPERATOR, "watch", name, "")
 
 
 @pytest.mark.parametrize(
@@ -91,8 +78,8 @@ def test_the_operator_may_watch_what_it_watches(kubectl: Kubectl, resource: Any)
         ],
     ],
 )
-def test_the_operator_may_do_its_work_in_every_namespace(kubectl: Kubectl, verb: str, resource: str) -> None:
-    assert may(kubectl, OPERATOR, verb, resource, "team-a")
+def test_the_operator_may_do_its_work_in_every_namespace(installed: Kubectl, verb: str, resource: str) -> None:
+    assert may(installed, OPERATOR, verb, resource, "team-a")
 
 
 @pytest.mark.parametrize(
@@ -111,20 +98,20 @@ def test_the_operator_may_do_its_work_in_every_namespace(kubectl: Kubectl, verb:
         ("create", "rolebindings.rbac.authorization.k8s.io", "team-a"),
     ],
 )
-def test_the_operator_may_not_do_more(kubectl: Kubectl, verb: str, resource: str, namespace: str) -> None:
-    assert not may(kubectl, OPERATOR, verb, resource, namespace)
+def test_the_operator_may_not_do_more(installed: Kubectl, verb: str, resource: str, namespace: str) -> None:
+    assert not may(installed, OPERATOR, verb, resource, namespace)
 
 
-def test_the_operator_holds_its_own_lease_alone(kubectl: Kubectl) -> None:
+def test_the_operator_holds_its_own_lease_alone(installed: Kubectl) -> None:
     lease = "leases.coordination.k8s.io"
-    assert may(kubectl, OPERATOR, "create", lease, NAMESPACE)
+    assert may(installed, OPERATOR, "create", lease, NAMESPACE)
     for verb in ("get", "update"):
-        assert may(kubectl, OPERATOR, verb, lease, NAMESPACE, "llmengine-operator")
-        assert not may(kubectl, OPERATOR, verb, lease, NAMESPACE, "another")
+        assert may(installed, OPERATOR, verb, lease, NAMESPACE, "llmengine-operator")
+        assert not may(installed, OPERATOR, verb, lease, NAMESPACE, "another")
 
 
-def test_the_samples_are_good(kubectl: Kubectl) -> None:
+def test_the_samples_are_good(installed: Kubectl) -> None:
     samples = bundle("manifests/samples")
     assert {name for kind, _, name in samples if kind == "LLMEngine"} == {"smollm2", "llama-3-1-8b"}
     for obj in samples.values():
-        kubectl.ok("apply", "--dry-run=server", "-f", "-", given=obj)
+        installed.ok("apply", "--dry-run=server", "-f", "-", given=obj)
