@@ -30,6 +30,9 @@ log = logging.getLogger(__name__)
 #: A pass that takes longer hangs: nothing in it may wait for anything but an API call.
 _STUCK_PASS_SECONDS = 600.0
 
+#: kopf allows what it started five seconds to end.
+_WATCHER_STOP_SECONDS = 8.0
+
 
 @dataclass(frozen=True)
 class Host(Generic[K]):
@@ -139,7 +142,7 @@ class _Run(Generic[K]):
         await _cancel([*workers, resync])
         await self._probes.stop()
         self._watcher.stop()
-        await asyncio.wait([watcher])
+        await asyncio.wait([watcher], timeout=_WATCHER_STOP_SECONDS)
         if lease and self._lease:
             lost = lease.done()
             await _cancel([lease])

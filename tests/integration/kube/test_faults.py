@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -104,7 +105,7 @@ async def test_a_server_that_answers_500_to_everything_does_not_end_the_operator
     expected = await busy_gap(world)
 
     async def refused() -> bool:
-        return proxy.answers[Fault.INTERNAL] >= 4
+        return proxy.answers[Fault.INTERNAL] >= 16  # four watches, each tried four times
 
     await eventually(refused, "some requests to be answered 500")
     proxy.set(Fault.NONE)
@@ -115,7 +116,10 @@ async def test_a_leader_that_cannot_prove_its_lease_ends(world: World, proxy: Fa
     kubeconfig = proxy.write_kubeconfig(tmp_path / "kubeconfig")
     setup = Options(group=world.group, namespace=world.namespace, lease_seconds=3)
     async with OperatorProcess(kubeconfig, setup, tmp_path / "log") as operator:
-        await eventually(operator.is_leader, "it to lead")
+        await world.make("w")
+        await world.made("w", 1)
         proxy.set(Fault.STALL)
+        begun = time.monotonic()
         assert await operator.ended() == 1
+        assert time.monotonic() - begun < setup.lease_seconds, "another one may be at work by now"
         assert "could not be renewed for 2 s" in operator.log.read_text()
