@@ -9,7 +9,7 @@ from pathlib import Path
 
 import kopf
 
-from .catalog import load_catalog
+from .catalog import Catalog, CatalogError, load_catalog
 from .config import ConfigError, load
 from .kube.apply import Applier
 from .kube.cache import Cache
@@ -31,8 +31,9 @@ def main() -> int:
     logging.getLogger("kopf.objects").setLevel(logging.WARNING)  # else one line for every watch event
     try:
         config = load(Path(os.environ.get("LLMENGINE_CONFIG", "/etc/llmengine/config.yaml")))
+        catalog = read_catalog(Path(os.environ.get("LLMENGINE_CATALOG", "/etc/llmengine-catalog")))
         cluster = load_config()
-    except (ConfigError, ClusterConfigError) as error:
+    except (ConfigError, CatalogError, ClusterConfigError) as error:
         sys.stderr.write(f"llmengine-operator: {error}\n")
         return 2
     client = Client(cluster, field_manager=FIELD_MANAGER)
@@ -41,7 +42,7 @@ def main() -> int:
         client=client,
         cache=cache,
         applier=Applier(client, cache, RESOURCES, hash_annotation="llmengine.dev/applied"),
-        catalog=load_catalog(),
+        catalog=catalog,
         config=config,
         runner=Runner(build_zipapp()),
     )
@@ -57,6 +58,11 @@ def main() -> int:
         port=int(os.environ.get("LLMENGINE_PORT", "8080")),
     )
     return run(host)
+
+
+def read_catalog(corrections: Path) -> Catalog:
+    """The catalogue with the cluster's own files merged over it: those of a ConfigMap, where there is one."""
+    return load_catalog({path.name: path.read_text() for path in corrections.glob("*.yaml")})
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import yaml
 
 from tests.integration.packaging.rendered import CHART, NAMESPACE, RELEASE, Refused, chart, helm
 from trtllm_operator.config import OperatorConfig, load
+from trtllm_operator.main import read_catalog
 
 DIGEST = "sha256:" + "ab" * 32
 TOOLCHAIN = f"registry.example/tritonserver@{DIGEST}"
@@ -18,6 +19,11 @@ TOOLCHAIN = f"registry.example/tritonserver@{DIGEST}"
 
 def deployment(values: dict[str, Any] | None = None) -> dict[str, Any]:
     return chart(values)["Deployment", NAMESPACE, RELEASE]
+
+
+def container(values: dict[str, Any] | None = None) -> dict[str, Any]:
+    made: dict[str, Any] = deployment(values)["spec"]["template"]["spec"]["containers"][0]
+    return made
 
 
 def config(tmp_path: Path, values: dict[str, Any] | None = None) -> OperatorConfig:
@@ -55,8 +61,21 @@ def test_every_setting_reaches_the_operator(tmp_path: Path) -> None:
     )
     unset = set(OperatorConfig.model_fields) - read.model_fields_set
     assert unset == set(), "settings of the operator that the chart cannot set"
-    container = deployment(values)["spec"]["template"]["spec"]["containers"][0]
-    assert (container["image"], container["imagePullPolicy"]) == (read.operator_image, "Never")
+    made = container(values)
+    assert (made["image"], made["imagePullPolicy"]) == (read.operator_image, "Never")
+
+
+def test_a_correction_of_the_catalogue_reaches_the_operator(tmp_path: Path) -> None:
+    values = {"catalog": {"ours.yaml": {"gpus": [{"name": "H200", "memory_mib": 99_999}]}}}
+    files = chart(values)["ConfigMap", NAMESPACE, f"{RELEASE}-catalog"]["data"]
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    h200 = read_catalog(tmp_path).gpu("NVIDIA-H200")
+    assert h200 is not None
+    assert h200.memory_mib == 99_999
+    (mount,) = (m for m in container(values)["volumeMounts"] if m["name"] == "catalog")
+    assert mount["mountPath"] == "/etc/llmengine-catalog", "where the operator looks for it"
+    assert ("ConfigMap", NAMESPACE, f"{RELEASE}-catalog") not in chart(), "made though there is nothing to correct"
 
 
 def test_another_configuration_takes_another_pod() -> None:
@@ -65,6 +84,7 @@ def test_another_configuration_takes_another_pod() -> None:
 
     assert annotations({}) == annotations({"replicas": 2})
     assert annotations({}) != annotations({"hubEndpoint": "http://hub"})
+    assert annotations({}) != annotations({"catalog": {"ours.yaml": {"gpus": []}}})
 
 
 def test_scheduling_is_passed_on() -> None:
@@ -139,6 +159,7 @@ def test_two_releases_keep_out_of_each_others_way() -> None:
         ({"toolchainImages": {"latest": TOOLCHAIN}}, "latest"),
         ({"hubEndpoint": "hub.models"}, "hubEndpoint"),
         ({"watchNamespaces": ["Team A"]}, "watchNamespaces"),
+        ({"catalog": {"ours": {}}}, "ours"),
         ({"artifactGraceSeconds": -1}, "artifactGraceSeconds"),
         ({"metrics": {"serviceMonitor": {"enabled": "yes"}}}, "serviceMonitor"),
         ({"resources": {"request": {}}}, "request"),
