@@ -83,12 +83,12 @@ def memory(
             f"{percent}% of the {bytes_text(max(left, 0))} free once the engine is loaded",
             estimate=True,
         )
-        blocks = pool.value // (per_token.value * block)
+        held = tokens_in_pool(pool.value, per_token.value, block)
         tokens = Term(
             "kv_cache_tokens",
-            blocks * block,
+            held,
             "tokens",
-            f"{pool.value:,} B / ({per_token.value:,} B a token x {block} tokens a block) = {blocks:,} blocks",
+            f"{pool.value:,} B / ({per_token.value:,} B a token x {block} tokens a block) = {held // block:,} blocks",
             estimate=True,
         )
         full = tokens.value // sequence.value
@@ -118,8 +118,8 @@ def memory(
         convert_host=_convert_host(facts),
         shm=Term("shm_bytes", SHM_BYTES if world > 1 else 64 * MIB, "B", "1 GiB with several ranks, else 64 MiB"),
         model_disk=Term("model_disk_bytes", facts.weight_bytes, "B", "the source's tensors as they are"),
-        checkpoint_disk=Term("checkpoint_disk_bytes", engine, "B", f"{world} ranks x {weights}"),
-        engine_disk=Term("engine_disk_bytes", engine, "B", f"{world} ranks x {weights}"),
+        checkpoint_disk=Term("checkpoint_disk_bytes", engine, "B", f"{world} x {weights}, one file a rank"),
+        engine_disk=Term("engine_disk_bytes", engine, "B", f"{world} x {weights}, one file a rank"),
     )
 
 
@@ -151,6 +151,11 @@ def kv_bytes_per_token(spec: LLMEngineSpec, facts: ModelFacts, precision: Resolv
         "B",
         f"2 (K and V) x {layers} layers x {heads} KV heads{copies} x {facts.head_size} x {bits // 8} B",
     )
+
+
+def tokens_in_pool(pool_bytes: int, bytes_per_token: int, tokens_per_block: int) -> int:
+    """Tokens that a KV cache holds, in whole blocks."""
+    return pool_bytes // (bytes_per_token * tokens_per_block) * tokens_per_block
 
 
 def _tokens_per_sequence(spec: LLMEngineSpec, block: int) -> Term:

@@ -161,7 +161,11 @@ def test_a_cluster_corrects_a_release() -> None:
 def test_a_cluster_adds_a_release_and_a_gpu() -> None:
     more = """
 releases:
-- {release: 1.2.2, line: "1.2", status: supported, images: [{triton: "26.09", reference: "x/y:26.09"}], source: "our own"}
+- release: 1.2.2
+  line: "1.2"
+  status: supported
+  images: [{triton: "26.09", reference: "x/y:26.09"}]
+  source: "our own"
 gpus:
 - {name: L20, memory_mib: 46068}
 - name: RTX-5090
