@@ -23,6 +23,9 @@ from tests.integration.api.objects import (
     changed,
 )
 from trtllm_operator.api import crd
+from trtllm_operator.api.engineartifact import EngineArtifactSpec
+from trtllm_operator.api.llmengine import LLMEngineSpec
+from trtllm_operator.api.markers import Object
 
 pytestmark = pytest.mark.apiserver
 
@@ -183,6 +186,15 @@ def test_a_good_object_is_accepted(kubectl: Kubectl, name: str) -> None:
     kubectl.ok("apply", "--dry-run=server", "-f", "-", given=GOOD[name])
 
 
+@pytest.mark.parametrize("name", GOOD)
+def test_what_the_models_write_is_accepted_and_loses_nothing(kubectl: Kubectl, name: str) -> None:
+    obj = GOOD[name]
+    model: type[Object] = LLMEngineSpec if obj["kind"] == "LLMEngine" else EngineArtifactSpec
+    written = model.model_validate(obj["spec"]).dump()
+    assert dict(paths_and_values(obj["spec"])).items() <= dict(paths_and_values(written)).items()
+    kubectl.ok("apply", "--dry-run=server", "-f", "-", given={**obj, "spec": written})
+
+
 @pytest.mark.parametrize("case", [*BAD_ENGINES, *BAD_ARTIFACTS], ids=str)
 def test_a_bad_object_is_refused_with_the_reason_and_the_field(kubectl: Kubectl, case: Bad) -> None:
     said = kubectl.refused("apply", "--dry-run=server", "-f", "-", given=changed(case.base, case.path, case.value))
@@ -244,6 +256,15 @@ def fields_of(schema: Obj, path: str) -> Iterator[str]:
         yield from fields_of(child, f"{path}.{name}")
     if "items" in schema:
         yield from fields_of(schema["items"], path)
+
+
+def paths_and_values(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """Every scalar with its path; numbers and their words are the same, as in quantities."""
+    children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list | tuple) else ()
+    if isinstance(value, str | int):
+        yield path, str(value)
+    for name, child in children:
+        yield from paths_and_values(child, f"{path}.{name}")
 
 
 def paths_of(value: Any, path: str) -> Iterator[str]:
