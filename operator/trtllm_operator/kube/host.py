@@ -61,7 +61,7 @@ class Host(Generic[K]):
     reconcile: Callable[[K], Awaitable[float | None]]
     #: None: work without asking (a single replica that is never two).
     lease: LeaseSettings | None = None
-    #: Empty: all namespaces.
+    #: Empty: all namespaces, which takes the permission to list and watch namespaces and CRDs.
     namespaces: Sequence[str] = ()
     workers: int = 8
     resync_seconds: float = 300.0
@@ -130,8 +130,7 @@ class _Run(Generic[K]):
         ]
         resync = asyncio.create_task(self._resync.run(), name="resync")
         lease = asyncio.create_task(self._lease.keep(), name="lease") if self._lease else None
-        # kopf comes last: it waits at its end for every task that was created after it.
-        watcher = asyncio.create_task(self._watcher.run(self._take_signals), name="watcher")
+        watcher = asyncio.create_task(self._watch(), name="watcher")
         endless = [*workers, resync, watcher, *([lease] if lease else [])]
         done, _ = await asyncio.wait([stopped, *endless], return_when=asyncio.FIRST_COMPLETED)
         failed = [task for task in done if task is not stopped]
@@ -142,6 +141,8 @@ class _Run(Generic[K]):
         await _cancel([*workers, resync])
         await self._probes.stop()
         self._watcher.stop()
+        if not self._resync.synced.is_set():
+            watcher.cancel()
         await asyncio.wait([watcher], timeout=_WATCHER_STOP_SECONDS)
         if lease and self._lease:
             lost = lease.done()
@@ -149,6 +150,11 @@ class _Run(Generic[K]):
             if not lost:
                 await self._lease.release()
         return 1 if failed else 0
+
+    async def _watch(self) -> None:
+        """kopf comes last: every kind must be served, and it waits at its end for tasks created after it."""
+        await self._resync.synced.wait()
+        await self._watcher.run(self._take_signals)
 
     def _worker(self) -> Worker[K]:
         return Worker(

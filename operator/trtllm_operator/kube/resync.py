@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 #: A watch that breaks often breaks for many kinds at once: wait for them to list together.
 SETTLE_SECONDS = 1.0
 _FIRST_RETRY_SECONDS = 0.5
-_LONGEST_RETRY_SECONDS = 30.0
+_LONGEST_RETRY_SECONDS = 8.0
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,10 @@ class Resync:
             for namespace in self._namespaces if watch.resource.namespaced else ("",):
                 await self._list_namespace(watch, namespace)
         except ApiError as error:
-            if not error.is_overload:
+            if error.is_not_found:
+                log.warning("%s is not served: is its CustomResourceDefinition installed?", watch.resource)
+                self._cache.remove_unlisted(watch.resource, set(), self._cache.newest(watch.resource))
+            elif not error.is_overload:
                 log.warning("cannot list %s: %s", watch.resource, error)
             return False
         return True
@@ -114,19 +117,10 @@ class Resync:
     async def _list_namespace(self, watch: Watch, namespace: str) -> None:
         listed: set[str] = set()
         version = changes = 0
-        try:
-            async for page in self._client.pages(
-                watch.resource, namespace=namespace, label_selector=watch.label_selector
-            ):
-                version = page.resource_version
-                listed.update(item["metadata"]["uid"] for item in page.items)
-                changes += sum(self._cache.put(watch.resource, item) is not None for item in page.items)
-        except ApiError as error:
-            if not error.is_not_found:
-                raise
-            # The watcher lists again, and so do we, when the kind is served.
-            log.warning("%s is not served: is its CustomResourceDefinition installed?", watch.resource)
-            listed, version = set(), self._cache.newest(watch.resource)
+        async for page in self._client.pages(watch.resource, namespace=namespace, label_selector=watch.label_selector):
+            version = page.resource_version
+            listed.update(item["metadata"]["uid"] for item in page.items)
+            changes += sum(self._cache.put(watch.resource, item) is not None for item in page.items)
         changes += len(self._cache.remove_unlisted(watch.resource, listed, version, namespace=namespace))
         if self.synced.is_set():
             self.cured += changes

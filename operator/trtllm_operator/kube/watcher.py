@@ -95,7 +95,8 @@ class Watcher:
     async def run(self, on_started: Callable[[], None]) -> None:
         """Watch until stopped; `on_started` is called once kopf has put its own signal handlers in place.
 
-        kopf waits at its end for all tasks that were created after it was started: start others before.
+        The resources must be served by now: without permission to watch CRDs kopf never looks for them again. It waits
+        at its end for all tasks that were created after it was started: start others before.
         """
         existing = asyncio.all_tasks()
         tasks = await kopf.spawn_tasks(
@@ -154,6 +155,8 @@ class Watcher:
                 resource = watch.resource
                 selectors = settings.watching.label_selectors
                 selectors[resource.group, resource.version, resource.plural] = watch.label_selector
+        # kopf would list all namespaces and CRDs, and wait for the permission: an operator of some namespaces has none.
+        settings.scanning.disabled = bool(self._namespaces)
         settings.watching.chunk_size = 500
         # The default of 0.1 s is a storm of lists while the server answers "410 Gone".
         settings.watching.reconnect_backoff = 1.0

@@ -8,6 +8,7 @@ import os
 import re
 import sys
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
@@ -18,7 +19,7 @@ from prometheus_client.samples import Sample
 
 from tests.integration.kube.sample_operator import Options
 from tests.integration.kube.waiting import eventually
-from trtllm_operator.kube.resource import LEASE
+from trtllm_operator.kube.resource import LEASE, Resource
 
 _PORT = re.compile(r"/metrics on port (\d+)")
 
@@ -100,6 +101,22 @@ class OperatorProcess:
 
     async def is_leader(self) -> bool:
         return bool(await self.metric("leader_election_master_status"))
+
+    def says(self, text: str) -> Callable[[], Awaitable[bool]]:
+        """A condition: it has said this."""
+
+        async def said() -> bool:
+            return text in self.log.read_text()
+
+        return said
+
+    def forgot(self, resource: Resource) -> Callable[[], Awaitable[bool]]:
+        """A condition: it knows of no object of this kind."""
+
+        async def none_known() -> bool:
+            return await self.metric("cache_objects", resource=str(resource)) == 0
+
+        return none_known
 
     async def terminate(self) -> tuple[int, float]:
         """SIGTERM; the exit code and the seconds it took."""

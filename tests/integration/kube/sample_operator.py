@@ -29,6 +29,7 @@ def widget_resource(group: str) -> Resource:
 class Options:
     group: str
     namespace: str
+    cluster_wide: bool = False
     resync_seconds: float = 3600
     call_timeout_seconds: float = 15
     lease_seconds: int = 0
@@ -97,7 +98,7 @@ def main() -> int:
         keys=widgets.keys,
         reconcile=widgets.reconcile,
         lease=lease if options.lease_seconds else None,
-        namespaces=[options.namespace],
+        namespaces=[] if options.cluster_wide else [options.namespace],
         resync_seconds=options.resync_seconds,
         address="127.0.0.1",
         port=0,

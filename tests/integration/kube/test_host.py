@@ -130,14 +130,30 @@ async def test_a_leader_that_goes_in_order_is_followed_at_once(
             await eventually(standby.is_leader, "the second to take over", seconds=4)
 
 
+@pytest.mark.parametrize("cluster_wide", [True, False])
 async def test_a_kind_defined_later_is_served_from_then_on(
-    client: Client, namespace: str, apiserver: ApiServer, tmp_path: Path
+    client: Client, namespace: str, apiserver: ApiServer, tmp_path: Path, cluster_wide: bool
 ) -> None:
     world = World(client, namespace)
-    async with OperatorProcess(apiserver.kubeconfig, options(world), tmp_path / "log") as operator:
-        await operator.ready()
-        assert "is its CustomResourceDefinition installed?" in operator.log.read_text()
+    setup = options(world, cluster_wide=cluster_wide)
+    async with OperatorProcess(apiserver.kubeconfig, setup, tmp_path / "log") as operator:
+        await eventually(operator.says("is its CustomResourceDefinition installed?"), "it to say what is missing")
         await world.install()
-        await eventually(world.is_served, "the API server to serve the new kind")
+        await operator.ready()
         await world.make("w")
         await world.made("w", 1)
+
+
+async def test_a_kind_taken_away_and_defined_again_is_served_again(
+    world: World, client: Client, apiserver: ApiServer, tmp_path: Path
+) -> None:
+    await world.make("w")
+    setup = options(world, cluster_wide=True)
+    async with OperatorProcess(apiserver.kubeconfig, setup, tmp_path / "log") as operator:
+        await world.made("w", 1)
+        await world.uninstall()
+        await eventually(operator.forgot(world.widget), "the operator to notice that all Widgets are gone")
+        await world.install()
+        await eventually(world.is_served, "the API server to serve the kind again")
+        await world.make("again")
+        await world.made("again", 1)

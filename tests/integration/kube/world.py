@@ -51,6 +51,11 @@ class World:
         }
         await self.client.apply(CUSTOM_RESOURCE_DEFINITION, definition)
 
+    async def uninstall(self) -> None:
+        """Take the kind away, and with it all Widgets."""
+        definition = await self.client.get(CUSTOM_RESOURCE_DEFINITION, "", f"widgets.{self.group}")
+        await self.client.delete(CUSTOM_RESOURCE_DEFINITION, definition)
+
     async def is_served(self) -> bool:
         try:
             await self.client.list(self.widget, namespace=self.namespace)
