@@ -40,13 +40,16 @@ def build(root: Path, archive: Path, work: Path, log: Path) -> None:
     (pip_wheel,) = pip_wheels.glob("pip-*.whl")
     layer = work / "base.tar"
     command: list[str | Path] = [
-        *("mmdebstrap", "--variant=minbase", "--skip=output/dev", f"--include={','.join(_PACKAGES)}"),
+        *("mmdebstrap", "--variant=minbase", "--skip=output/dev,cleanup/apt", f"--include={','.join(_PACKAGES)}"),
         *(f"--dpkgopt=path-exclude={pattern}" for pattern in _EXCLUDED),
         # pip goes where the system's own would; Debian's mark against installing beside it has no place in an image.
         f'--customize-hook=python3 -m zipfile -e {pip_wheel} "$1/{_SITE_PACKAGES}"',
         '--customize-hook=rm "$1/usr/lib/python3.11/EXTERNALLY-MANAGED"',
+        f'--customize-hook=PYTHONHASHSEED=0 chroot "$1" python3 -m compileall -qf --invalidation-mode unchecked-hash'
+        f" /{_SITE_PACKAGES}",
         # What differs from one bootstrap to the next and what a container gets from its runtime.
         '--customize-hook=rm -f "$1/var/log/dpkg.log" "$1/var/log/alternatives.log" "$1/var/cache/ldconfig/aux-cache"',
+        '--customize-hook=rm -rf "$1"/var/lib/apt/lists/* "$1"/var/cache/apt/*',
         '--customize-hook=: > "$1/etc/hosts"; : > "$1/etc/resolv.conf"; : > "$1/etc/hostname"',
         *(_SUITE, layer),
     ]

@@ -40,7 +40,7 @@ def build(
     command: list[str | Path] = [
         # A mount namespace of its own: whatever ends the build, no mount outlives it.
         *("unshare", "--mount", "--propagation", "private"),
-        *("buildah", "--root", work / "storage", "--runroot", work / "run", "--storage-driver", "vfs", "build"),
+        *("buildah", "--root", work / "storage", "--runroot", work / "run", "--storage-driver", "overlay", "build"),
         *("--isolation", "chroot", "--network", "host", "--format", "oci"),
         # One layer on the base's, with all time stamps 0: the digest depends on the content alone.
         *("--layers=false", "--timestamp", "0"),
