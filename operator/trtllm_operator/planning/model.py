@@ -7,6 +7,7 @@ Facts are flat scalars, so that they fit a status field as they are. Counts are 
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -124,6 +125,8 @@ def _facts(whole: Mapping[str, Any], tensors: Mapping[str, Any] | None) -> Model
     architectures = whole.get("architectures")
     if not isinstance(architectures, list) or not architectures or not isinstance(architectures[0], str):
         raise ModelUnreadable("config.json names no architectures")
+    if not _word(architectures[0]):
+        raise ModelUnreadable(f"config.json says {_said(architectures[0])}, which is no architecture's name")
     hidden = _count(config, _HIDDEN, 1_000_000)
     heads = _count(config, _HEADS, 65_536)
     layers = _count(config, _LAYERS, 10_000)
@@ -137,7 +140,7 @@ def _facts(whole: Mapping[str, Any], tensors: Mapping[str, Any] | None) -> Model
     tied = _flag(config, "tie_word_embeddings", _flag(whole, "tie_word_embeddings", False))
     source = _source_quantization(whole, config)
     kv_lora_rank = _optional(config, ("kv_lora_rank",), 1_000_000)
-    model_type = str(config.get("model_type") or whole.get("model_type") or "")
+    model_type = _word(config.get("model_type")) or _word(whole.get("model_type")) or ""
     sizes = from_dimensions(
         layers=layers,
         heads=heads,
@@ -213,6 +216,11 @@ _UNGATED = frozenset(
 def _said(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+def _word(value: Any) -> str | None:
+    """A name out of the files, fit to be shown; None for anything else."""
+    return value if isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9._-]{1,64}", value) else None
 
 
 def _text_config(whole: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -294,9 +302,9 @@ def _rope(config: Mapping[str, Any]) -> tuple[str | None, float | None]:
     scaling = config.get("rope_scaling") or config.get("rope_parameters")
     if not isinstance(scaling, Mapping):
         return None, None
-    kind = scaling.get("rope_type", scaling.get("type"))
+    kind = _word(scaling.get("rope_type", scaling.get("type")))
     factor = scaling.get("factor")
-    if kind in (None, "default") or not isinstance(kind, str):
+    if kind in (None, "default"):
         return None, None
     if factor is not None and (isinstance(factor, bool) or not isinstance(factor, int | float) or not 0 < factor < 1e6):
         raise ModelUnreadable(f"config.json says the rope scaling factor is {_said(factor)}")
@@ -322,7 +330,7 @@ def _source_quantization(whole: Mapping[str, Any], config: Mapping[str, Any]) ->
     }
     if isinstance(modelopt, Mapping) and isinstance(inner := modelopt.get("quantization"), Mapping):
         algo, group = inner.get("quant_algo"), inner.get("group_size")
-        if isinstance(algo, str):
+        if _word(algo):
             out |= {"quantization": "modelopt", "quantization_algo": algo}
             out["quantization_group_size"] = group if isinstance(group, int) and not isinstance(group, bool) else None
     elif isinstance(declared, Mapping):
@@ -331,8 +339,8 @@ def _source_quantization(whole: Mapping[str, Any], config: Mapping[str, Any]) ->
         bits = declared.get("bits", declared.get("w_bit", weights.get("num_bits")))
         group = declared.get("group_size", declared.get("q_group_size", weights.get("group_size")))
         algo = declared.get("quant_algo", declared.get("format", declared.get("fmt")))
-        out["quantization"] = method if isinstance(method, str) else "unknown"
-        out["quantization_algo"] = algo if isinstance(algo, str) else None
+        out["quantization"] = _word(method) or "unknown"
+        out["quantization_algo"] = _word(algo)
         out["quantization_bits"] = bits if isinstance(bits, int) and not isinstance(bits, bool) else None
         out["quantization_group_size"] = group if isinstance(group, int) and not isinstance(group, bool) else None
         out["quantization_desc_act"] = declared.get("desc_act") is True
