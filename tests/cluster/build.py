@@ -63,6 +63,10 @@ class Programs:
     def pause_archive(self) -> Path:
         return self.directory / "pause.oci"
 
+    @property
+    def probe_archive(self) -> Path:
+        return self.directory / "probe.oci"
+
 
 def programs() -> Programs:
     """The programs, built where the cache does not have them for these sources."""
@@ -120,7 +124,7 @@ def _build(built: Programs) -> None:
     directory = Path(tempfile.mkdtemp(prefix="bin.", dir=parent))
     with step("Download the Go modules"):
         _go("mod", "download")
-    packages = [".", "./pause", *_go("list", "-f", "{{.ImportPath}}", "tool").split()]
+    packages = [".", "./pause", "./probe", *_go("list", "-f", "{{.ImportPath}}", "tool").split()]
     command = ["build", "-v", "-trimpath", f"-tags={TAGS}", f"-gcflags={COMPILER_FLAGS}", f"-ldflags=-s -w {stamped}"]
     with step("Build the cluster's programs (some minutes where nothing is cached)") as progress:
         total = len(_go("list", f"-tags={TAGS}", "-deps", *packages).split())
@@ -155,7 +159,8 @@ def _build(built: Programs) -> None:
     (directory / "cni").mkdir()
     for plugin in CNI_PLUGINS:
         (directory / plugin).rename(directory / "cni" / plugin)
-    images.write_pause(directory / "pause", directory / "pause.oci")
+    images.write_static(directory / "pause", images.PAUSE_IMAGE, directory / "pause.oci")
+    images.write_static(directory / "probe", images.PROBE_IMAGE, directory / "probe.oci")
     directory.chmod(0o755)
     directory.rename(built.directory)
 

@@ -14,6 +14,9 @@ from tests.cluster.errors import ClusterError
 from tests.cluster.processes import run
 
 PAUSE_IMAGE = "docker.io/local/pause:1"
+"""Of every Pod's sandbox."""
+PROBE_IMAGE = "docker.io/local/probe:1"
+"""For the cluster's own tests."""
 NAME_ANNOTATIONS = ("io.containerd.image.name", "org.opencontainers.image.ref.name")
 IMPORT_SECONDS = 600
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -68,14 +71,14 @@ def import_archive(ctr: Path, socket: Path, archive: Path) -> list[Image]:
     return images
 
 
-def write_pause(program: Path, archive: Path) -> None:
-    """Writes an OCI archive of one static program: the image of every Pod's sandbox. Same input, same bytes."""
-    layer = _tar({"pause": program.read_bytes()}, mode=0o755)
+def write_static(program: Path, name: str, archive: Path) -> None:
+    """Writes an OCI archive of an image that is one static program and runs it. Same input, same bytes."""
+    layer = _tar({program.name: program.read_bytes()}, mode=0o755)
     config = json.dumps(
         {
             "architecture": ARCHITECTURES.get(platform.machine(), platform.machine()),
             "os": "linux",
-            "config": {"Entrypoint": ["/pause"], "User": "65535:65535"},
+            "config": {"Entrypoint": [f"/{program.name}"], "User": "65535:65535"},
             "rootfs": {"type": "layers", "diff_ids": [_digest(layer)]},
         }
     ).encode()
@@ -88,7 +91,7 @@ def write_pause(program: Path, archive: Path) -> None:
         }
     ).encode()
     named = _descriptor("application/vnd.oci.image.manifest.v1+json", manifest)
-    index = {"schemaVersion": 2, "manifests": [{**named, "annotations": {NAME_ANNOTATIONS[0]: PAUSE_IMAGE}}]}
+    index = {"schemaVersion": 2, "manifests": [{**named, "annotations": {NAME_ANNOTATIONS[0]: name}}]}
     blobs = {f"blobs/sha256/{hashlib.sha256(blob).hexdigest()}": blob for blob in (layer, config, manifest)}
     files = {"oci-layout": b'{"imageLayoutVersion": "1.0.0"}', "index.json": json.dumps(index).encode(), **blobs}
     archive.write_bytes(_tar(files, mode=0o644))

@@ -56,9 +56,15 @@ def create(kubeconfig: Path, namespace: str, claim: str, size_mib: int | None = 
 
 
 def delete(kubeconfig: Path, namespace: str, claim: str) -> None:
-    """Removes the volume made for this claim and what is in it; none is fine."""
+    """Removes the volume made for this claim, the claim and what is in it, or does nothing where there is none.
+
+    Kubernetes keeps a claim for as long as a Pod names it, even one that has ended: delete those first.
+    """
     name = f"{namespace}-{claim}"
-    kubectl(kubeconfig, "delete", "persistentvolume", name, "--ignore-not-found", "--timeout=30s")
+    gone = ("--ignore-not-found", "--timeout=30s")
+    if kubectl(kubeconfig, "get", "persistentvolume", name, "--ignore-not-found", "-o", "name"):
+        kubectl(kubeconfig, "delete", f"--namespace={namespace}", "persistentvolumeclaim", claim, *gone)
+        kubectl(kubeconfig, "delete", "persistentvolume", name, *gone)
     directory = DIRECTORY / name
     unmount_below(directory)
     if directory.is_dir():
