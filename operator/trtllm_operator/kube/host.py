@@ -61,7 +61,7 @@ class Host(Generic[K]):
     reconcile: Callable[[K], Awaitable[float | None]]
     #: None: work without asking (a single replica that is never two).
     lease: LeaseSettings | None = None
-    #: Empty: all namespaces, which takes the permission to list and watch namespaces and CRDs.
+    #: Empty: all namespaces, which takes the permission to list and watch CustomResourceDefinitions.
     namespaces: Sequence[str] = ()
     workers: int = 8
     resync_seconds: float = 300.0

@@ -102,13 +102,13 @@ class OperatorProcess:
     async def is_leader(self) -> bool:
         return bool(await self.metric("leader_election_master_status"))
 
-    def says(self, text: str) -> Callable[[], Awaitable[bool]]:
-        """A condition: it has said this."""
+    async def says(self, text: str) -> None:
+        """Wait until it has said this."""
 
         async def said() -> bool:
             return text in self.log.read_text()
 
-        return said
+        await eventually(said, f"the operator to say {text!r}")
 
     def forgot(self, resource: Resource) -> Callable[[], Awaitable[bool]]:
         """A condition: it knows of no object of this kind."""

@@ -137,23 +137,25 @@ async def test_a_kind_defined_later_is_served_from_then_on(
     world = World(client, namespace)
     setup = options(world, cluster_wide=cluster_wide)
     async with OperatorProcess(apiserver.kubeconfig, setup, tmp_path / "log") as operator:
-        await eventually(operator.says("is its CustomResourceDefinition installed?"), "it to say what is missing")
+        await operator.says("is its CustomResourceDefinition installed?")
         await world.install()
         await operator.ready()
         await world.make("w")
         await world.made("w", 1)
 
 
+@pytest.mark.parametrize("cluster_wide", [True, False])
 async def test_a_kind_taken_away_and_defined_again_is_served_again(
-    world: World, client: Client, apiserver: ApiServer, tmp_path: Path
+    world: World, apiserver: ApiServer, tmp_path: Path, cluster_wide: bool
 ) -> None:
     await world.make("w")
-    setup = options(world, cluster_wide=True)
+    setup = options(world, cluster_wide=cluster_wide)
     async with OperatorProcess(apiserver.kubeconfig, setup, tmp_path / "log") as operator:
         await world.made("w", 1)
         await world.uninstall()
         await eventually(operator.forgot(world.widget), "the operator to notice that all Widgets are gone")
         await world.install()
         await eventually(world.is_served, "the API server to serve the kind again")
-        await world.make("again")
-        await world.made("again", 1)
+        for name in ("first", "second"):
+            await world.make(name)
+            await world.made(name, 1)
