@@ -149,11 +149,12 @@ class Lease:
         begun = self._clock()
         async with asyncio.timeout(max(0.0, seconds)):
             lease = await self._read()
-            decision = decide(lease, self._seen, self._settings.identity, begun)
+            now = self._clock()
+            decision = decide(lease, self._seen, self._settings.identity, now)
             self._other = ((lease or {}).get("spec") or {}).get("holderIdentity") or ""
             version = lease["metadata"]["resourceVersion"] if lease else ""
             if self._seen is None or self._seen.resource_version != version:
-                self._seen = Seen(version, begun)
+                self._seen = Seen(version, now)
             if decision == "wait":
                 self._held = None
                 return False
