@@ -38,15 +38,19 @@ class Collection:
 def plan_collection(
     artifact: Obj, jobs: tuple[Obj, ...], pods: tuple[Obj, ...], *, referenced: bool, config: OperatorConfig
 ) -> Collection:
-    """The next step towards the end of an artefact that is being deleted. While something needs it, nothing happens."""
-    if referenced:
-        return Collection()
+    """The next step towards the end of an artefact that is being deleted.
+
+    An artefact that something needs (again) leaves its files alone: the object goes, whoever needs it makes it anew,
+    and the first attempt finds it published.
+    """
     attempts = [j for j in jobs if label(j, ATTEMPT)]
     if attempts:
         return Collection(delete=tuple(j for j in attempts if "deletionTimestamp" not in j["metadata"]))
     if any(label(p, ATTEMPT) for p in pods):
         return Collection()
     collect = next((j for j in jobs if not label(j, ATTEMPT)), None)
+    if collect is None and referenced:
+        return Collection(release=True)
     if collect is None:
         return Collection(create=(collect_job(artifact, config),))
     if condition_true(collect, "Complete"):

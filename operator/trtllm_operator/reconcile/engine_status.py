@@ -32,7 +32,10 @@ class TargetOutcome:
     missing: Wait | None
     """What the wanted revision waits for; None once its engine is proven."""
     served: str | None
-    served_available: bool
+    serves: bool
+    """The served revision answers."""
+    complete: bool
+    """All servers of the served revision that the spec asks for answer."""
     proven: bool
     """The wanted revision is the one that serves."""
     deployment: Obj | None
@@ -43,7 +46,7 @@ class TargetOutcome:
 
     @property
     def ready(self) -> bool:
-        return self.proven and self.served_available and self.missing is None
+        return self.proven and self.complete and self.missing is None
 
     @property
     def reason(self) -> str:
@@ -96,7 +99,7 @@ def engine_status(
     artifacts_message = (
         wait.message if wait else "; ".join(f"{o.target.name}: {o.message}" for o in waiting_for_artifacts)
     )
-    unavailable = [o.target.name for o in outcomes if not (o.served and o.served_available)]
+    unavailable = [o.target.name for o in outcomes if not o.serves]
     conditions = (
         condition("Ready", truth(ready), reason, message),
         *([condition("Reconciling", "True", reason, message)] if not ready and not stalled else ()),

@@ -51,6 +51,11 @@ def available(live: Obj, replicas: int | None = None) -> bool:
     )
 
 
+def serves(live: Obj) -> bool:
+    """Whether anything answers, or nothing is asked to."""
+    return bool(live.get("status", {}).get("availableReplicas", 0) or live["spec"].get("replicas", 1) == 0)
+
+
 def step(owner: Obj, target: str, wanted: Revision | None, replicas: int, seen: Observed, now: datetime) -> Step:
     """The next step of one target towards `wanted`, a revision whose engine is proven; None while there is none yet.
 

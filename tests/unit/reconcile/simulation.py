@@ -1,0 +1,338 @@
+"""A model of a cluster for the pure planners: an API server's memory, the controllers around it, and time.
+
+It keeps objects, lets the planners act on them exactly as the reconciler does, and plays the parts that are not ours:
+the Job and Deployment controllers, the kubelet and the garbage collector. Nothing runs by itself: a test says what
+happens next, so that every order of events can be tried.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from trtllm_operator.api.llmengine import LLMEngineSpec
+from trtllm_operator.build.collection import FINALIZER, plan_collection
+from trtllm_operator.build.plan import plan as plan_artifact
+from trtllm_operator.catalog import load_catalog
+from trtllm_operator.kube.cache import Cache
+from trtllm_operator.kube.resource import DEPLOYMENT, JOB, POD, SERVICE, Obj, Resource, key_of
+from trtllm_operator.objects import ATTEMPT, REVISION, label
+from trtllm_operator.reconcile.engine_plan import plan as plan_engine
+from trtllm_operator.reconcile.observe import observe_artifact, observe_engine
+from trtllm_operator.reconcile.resources import ENGINE_ARTIFACT, INDEXED_LABELS, LLM_ENGINE, RESOURCES
+
+from ..build.world import CONFIG, NOW, RUNNER, node
+
+CATALOG = load_catalog()
+NAMESPACE = "team"
+REPORT: dict[str, Any] = {
+    "revision": "c" * 40,
+    "config": {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "torch_dtype": "float16",
+        "hidden_size": 576,
+        "intermediate_size": 1536,
+        "num_attention_heads": 9,
+        "num_key_value_heads": 3,
+        "num_hidden_layers": 30,
+        "vocab_size": 49152,
+        "max_position_embeddings": 8192,
+        "tie_word_embeddings": True,
+    },
+    "tensors": None,
+}
+
+
+def engine(name: str = "smol", **changes: Any) -> dict[str, Any]:
+    """An LLMEngine for two GPU generations; `changes` replace fields of its spec."""
+    targets = [
+        {"name": "a100", "gpu": {"product": "NVIDIA-A100-SXM4-80GB"}, "replicas": 1},
+        {"name": "h100", "gpu": {"product": "NVIDIA-H100-80GB-HBM3"}, "replicas": 1},
+    ]
+    spec = {
+        "model": {"huggingFace": {"repo": "HuggingFaceTB/SmolLM2-135M-Instruct", "revision": "main"}},
+        "release": "1.2.1",
+        "budgets": {"maxBatchSize": 8, "maxInputLen": 1024, "maxSeqLen": 2048, "maxNumTokens": 2048},
+        "targets": targets,
+        "storage": {"persistentVolumeClaim": {"claimName": "engines"}},
+    }
+    return {
+        "apiVersion": LLM_ENGINE.api_version,
+        "kind": LLM_ENGINE.kind,
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {**spec, **changes},
+    }
+
+
+class World:
+    """The cluster. `published`: what the store holds; `builds`: how often each was built since it was last collected."""
+
+    def __init__(self) -> None:
+        self.cache = Cache(RESOURCES, indexed_labels=INDEXED_LABELS)
+        self.now = NOW
+        self.version = 0
+        self.writes = 0
+        self.published: set[str] = set()
+        self.builds: Counter[str] = Counter()
+        self._by_kind: dict[str, Resource] = {r.kind: r for r in RESOURCES}
+        for made in (
+            node("a100", "NVIDIA-A100-SXM4-80GB", "8.0", 81920),
+            node("h100", "NVIDIA-H100-80GB-HBM3"),
+            node("cpu"),
+        ):
+            self.put({"apiVersion": "v1", "kind": "Node", **made})
+
+    # What the API server does.
+
+    def put(self, obj: Mapping[str, Any]) -> Obj:
+        """Store an object: a new one, or the same with another spec (its generation then grows)."""
+        new = copy.deepcopy(dict(obj))
+        resource, meta = self._by_kind[new["kind"]], new["metadata"]
+        old = self.cache.get(resource, meta.get("namespace", ""), meta["name"])
+        self.version += 1
+        meta["resourceVersion"] = str(self.version)
+        meta["uid"] = old["metadata"]["uid"] if old else f"uid-{self.version}"
+        meta["creationTimestamp"] = old["metadata"]["creationTimestamp"] if old else self.stamp()
+        changed = old is None or old.get("spec") != new.get("spec")
+        meta["generation"] = (old["metadata"]["generation"] if old else 0) + int(changed)
+        if old and "status" in old:
+            new.setdefault("status", old["status"])
+        self.cache.put(resource, new)
+        return new
+
+    def set_status(self, obj: Obj, status: Mapping[str, Any]) -> None:
+        self.put({**obj, "status": dict(status)})
+
+    def delete(self, obj: Obj) -> None:
+        """As the API server does: at once, or marked while finalizers hold it; what it owns goes with it."""
+        meta = obj["metadata"]
+        resource = self._by_kind[obj["kind"]]
+        live = self.cache.get(resource, meta.get("namespace", ""), meta["name"])
+        if live is None or live["metadata"]["uid"] != meta["uid"]:
+            return
+        if live["metadata"].get("finalizers"):
+            marked = {**live, "metadata": {**live["metadata"], "deletionTimestamp": self.stamp()}}
+            self.put(marked)
+            return
+        self._gone(resource, live)
+
+    def _gone(self, resource: Resource, live: Obj) -> None:
+        self.version += 1
+        self.cache.remove(resource, key_of(live), live["metadata"]["uid"], self.version)
+        for owned in self.cache.owned_by(live["metadata"]["uid"]):
+            self.delete(owned)
+
+    def find(self, resource: Resource) -> list[Obj]:
+        return self.cache.find(resource)
+
+    def get(self, resource: Resource, name: str) -> Obj | None:
+        return self.cache.get(resource, NAMESPACE, name)
+
+    def stamp(self) -> str:
+        return self.now.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    def pass_time(self, seconds: float) -> None:
+        self.now = datetime.fromtimestamp(self.now.timestamp() + seconds, UTC)
+
+    # What the operator does; the same order of writes as reconcile.reconciler.
+
+    def reconcile(self) -> int:
+        """Every key once; the number of writes that took."""
+        before = self.writes
+        for found in self.find(LLM_ENGINE):
+            self._reconcile_engine(found["metadata"]["name"])
+        for found in self.find(ENGINE_ARTIFACT):
+            self._reconcile_artifact(found["metadata"]["name"])
+        return self.writes - before
+
+    def settle(self, limit: int = 50) -> None:
+        """Until the operator has nothing to write."""
+        for _ in range(limit):
+            if self.reconcile() == 0:
+                return
+        raise AssertionError(f"the operator still writes after {limit} rounds in which nothing happened")
+
+    def _reconcile_engine(self, name: str) -> None:
+        found = self.get(LLM_ENGINE, name)
+        if found is None:
+            return
+        spec = LLMEngineSpec.model_validate(found["spec"])
+        plan = plan_engine(
+            observe_engine(found, spec, self.cache, catalog=CATALOG, config=CONFIG, runner=RUNNER, now=self.now)
+        )
+        self._create(plan.create)
+        for wanted in plan.apply:
+            self._apply(wanted)
+        self._delete(plan.delete)
+        self._apply_status(found, plan.status)
+
+    def _reconcile_artifact(self, name: str) -> None:
+        found = self.get(ENGINE_ARTIFACT, name)
+        if found is None:
+            return
+        seen = observe_artifact(found, self.cache, config=CONFIG, runner=RUNNER, now=self.now)
+        if "deletionTimestamp" in found["metadata"]:
+            collection = plan_collection(found, seen.jobs, seen.pods, referenced=seen.referenced, config=CONFIG)
+            self._create(collection.create)
+            self._delete(collection.delete)
+            if collection.release:
+                rest = [f for f in found["metadata"]["finalizers"] if f != FINALIZER]
+                released = self.put({**found, "metadata": {**found["metadata"], "finalizers": rest}})
+                self.writes += 1
+                self._gone(ENGINE_ARTIFACT, released)
+            return
+        plan = plan_artifact(seen)
+        self._create(plan.create)
+        self._apply_status(found, plan.status)
+        self._delete(plan.delete)
+
+    def _create(self, objects: tuple[Mapping[str, Any], ...]) -> None:
+        for obj in objects:
+            resource = self._by_kind[obj["kind"]]
+            if self.cache.get(resource, NAMESPACE, obj["metadata"]["name"]) is None:
+                self.put(obj)
+                self.writes += 1
+
+    def _apply(self, wanted: Mapping[str, Any]) -> None:
+        resource = self._by_kind[wanted["kind"]]
+        live = self.cache.get(resource, NAMESPACE, wanted["metadata"]["name"])
+        if live is not None and _covers(live, wanted):
+            return
+        self.put({**(live or {}), **wanted, "metadata": {**(live or {}).get("metadata", {}), **wanted["metadata"]}})
+        self.writes += 1
+
+    def _apply_status(self, obj: Obj, status: Mapping[str, Any]) -> None:
+        live = self.cache.get(self._by_kind[obj["kind"]], NAMESPACE, obj["metadata"]["name"])
+        if live is None or live["metadata"]["uid"] != obj["metadata"]["uid"] or live.get("status") == status:
+            return
+        self.set_status(live, status)
+        self.writes += 1
+
+    def _delete(self, objects: tuple[Mapping[str, Any], ...]) -> None:
+        for obj in objects:
+            if "deletionTimestamp" not in obj["metadata"]:
+                self.delete(dict(obj))
+                self.writes += 1
+
+    # What the controllers and kubelets around it do.
+
+    def start_jobs(self) -> None:
+        """The Job controller makes a Pod for each Job that has none."""
+        for job in self.find(JOB):
+            name = job["metadata"]["name"]
+            if not job.get("status", {}).get("conditions") and not self.pods_of(job):
+                template = job["spec"]["template"]
+                labels = {**template["metadata"]["labels"], "job-name": name}
+                self.put(
+                    {
+                        "apiVersion": "v1",
+                        "kind": "Pod",
+                        "metadata": {
+                            "name": f"{name}-pod",
+                            "namespace": NAMESPACE,
+                            "labels": labels,
+                            "ownerReferences": [{"uid": job["metadata"]["uid"], "controller": True, "kind": "Job"}],
+                        },
+                        "spec": {**template["spec"], "nodeName": "h100"},
+                        "status": {},
+                    }
+                )
+
+    def pods_of(self, job: Obj) -> list[Obj]:
+        return [p for p in self.find(POD) if label(p, "job-name") == job["metadata"]["name"]]
+
+    def unfinished_jobs(self) -> list[Obj]:
+        return [j for j in self.find(JOB) if not j.get("status", {}).get("conditions") and self.pods_of(j)]
+
+    def finish(self, job: Obj) -> None:
+        """The Job's Pod does its work and reports it."""
+        artifact = label(job, "llmengine.dev/artifact")
+        result: dict[str, Any] = {"manifestDigest": "ab" * 32, "sizeBytes": 1000, "files": 2, "build": {}}
+        if artifact is None:
+            result = REPORT
+        elif label(job, ATTEMPT) is None:
+            self.published.discard(artifact)
+            self.builds.pop(artifact, None)
+            result = {}
+        else:
+            if artifact not in self.published:
+                self.builds[artifact] += 1
+            self.published.add(artifact)
+        for pod in self.pods_of(job):
+            name = pod["spec"]["containers"][0]["name"]
+            self._end_pod(pod, name, 0, json.dumps({"result": result}))
+        self._end_job(job, "Complete")
+
+    def fail(self, job: Obj, failure: Mapping[str, Any] | None) -> None:
+        """The Job's Pod reports a failure; with None it is killed for memory."""
+        for pod in self.pods_of(job):
+            name = pod["spec"]["containers"][0]["name"]
+            if failure is None:
+                self._end_pod(pod, name, 137, "", reason="OOMKilled")
+            else:
+                self._end_pod(pod, name, 75 if failure["retryable"] else 64, json.dumps({"failure": failure}))
+        self._end_job(job, "Failed")
+
+    def lose_pod(self, job: Obj) -> None:
+        for pod in self.pods_of(job):
+            self.delete(pod)
+
+    def _end_pod(self, pod: Obj, container: str, code: int, message: str, reason: str = "Error") -> None:
+        state = {"terminated": {"exitCode": code, "message": message, "reason": reason}}
+        self.set_status(pod, {"containerStatuses": [{"name": container, "image": "i", "state": state}]})
+
+    def _end_job(self, job: Obj, type_: str) -> None:
+        live = self.get(JOB, job["metadata"]["name"])
+        assert live is not None
+        condition = {"type": type_, "status": "True", "lastTransitionTime": self.stamp()}
+        self.set_status(live, {"conditions": [condition], "startTime": self.stamp(), "completionTime": self.stamp()})
+
+    def roll_out(self, deployment: Obj, *, ready: bool = True) -> None:
+        """The Deployment's Pods become ready, or stop being."""
+        replicas = deployment["spec"]["replicas"]
+        count = replicas if ready else 0
+        self.set_status(
+            deployment,
+            {
+                "observedGeneration": deployment["metadata"]["generation"],
+                "replicas": replicas,
+                "updatedReplicas": replicas,
+                "availableReplicas": count,
+                "readyReplicas": count,
+            },
+        )
+
+    def run_everything(self, rounds: int = 30) -> None:
+        """Everything goes well until nothing changes any more."""
+        for _ in range(rounds):
+            before = self.version
+            self.reconcile()
+            self.start_jobs()
+            for job in self.unfinished_jobs():
+                self.finish(job)
+            for deployment in self.find(DEPLOYMENT):
+                status = deployment.get("status", {})
+                fresh = status.get("observedGeneration") == deployment["metadata"]["generation"]
+                if not fresh or status.get("availableReplicas") != deployment["spec"]["replicas"]:
+                    self.roll_out(deployment)
+            self.pass_time(400)
+            if self.version == before:
+                return
+
+    def served(self) -> Iterator[tuple[str, str]]:
+        """(Service, revision it selects)."""
+        for service in self.find(SERVICE):
+            yield service["metadata"]["name"], service["spec"]["selector"][REVISION]
+
+
+def _covers(live: Any, wanted: Any) -> bool:
+    if isinstance(wanted, Mapping):
+        return isinstance(live, Mapping) and all(k in live and _covers(live[k], v) for k, v in wanted.items())
+    if isinstance(wanted, list | tuple):
+        return isinstance(live, list | tuple) and list(live) == list(wanted)
+    return bool(live == wanted)

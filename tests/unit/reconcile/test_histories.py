@@ -1,0 +1,167 @@
+"""Random histories of a cluster: users, controllers, failures and time in any order, with what must always hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from trtllm_operator.kube.resource import CONTROLLER_REVISION, DEPLOYMENT, JOB, NODE, SERVICE
+from trtllm_operator.objects import REVISION, label
+from trtllm_operator.reconcile.resources import ENGINE_ARTIFACT, LLM_ENGINE
+
+from ..build.world import node
+from .simulation import World, engine
+
+NAMES = st.sampled_from(["one", "two"])
+BUDGETS = st.builds(
+    lambda length: {"maxBatchSize": 8, "maxInputLen": 512, "maxSeqLen": length, "maxNumTokens": 2048},
+    st.sampled_from([1024, 2048, 4096]),
+)
+A100 = {"name": "a100", "gpu": {"product": "NVIDIA-A100-SXM4-80GB"}}
+H100 = {"name": "h100", "gpu": {"product": "NVIDIA-H100-80GB-HBM3"}}
+TARGETS = st.lists(st.sampled_from([A100, H100]), min_size=1, max_size=2, unique_by=lambda t: t["name"]).flatmap(
+    lambda targets: st.tuples(*(st.integers(0, 2).map(lambda n, t=t: {**t, "replicas": n}) for t in targets))
+)
+SPECS = st.fixed_dictionaries(
+    {"budgets": BUDGETS, "targets": TARGETS.map(list)},
+    optional={
+        "serving": st.builds(lambda p: {"kvCacheFreeGpuMemoryPercent": p}, st.sampled_from([50, 90])),
+        "parallelism": st.builds(lambda n: {"tensor": n}, st.sampled_from([1, 2, 3])),
+        "build": st.builds(lambda n: {"maxAttempts": n}, st.integers(1, 3)),
+    },
+)
+MAY_PASS = {"reason": "NetworkUnreachable", "message": "no route", "retryable": True}
+NEVER = {"reason": "ToolFailed", "message": "assertion failed", "retryable": False}
+INDEX = st.integers(0, 9)
+
+
+class Histories(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World()
+
+    # Users.
+
+    @rule(name=NAMES, spec=SPECS)
+    def apply(self, name: str, spec: dict[str, Any]) -> None:
+        self.world.put(engine(name, **spec))
+
+    @rule(name=NAMES)
+    def delete_engine(self, name: str) -> None:
+        if found := self.world.get(LLM_ENGINE, name):
+            self.world.delete(found)
+
+    @rule(index=INDEX)
+    def delete_something(self, index: int) -> None:
+        """A person deletes a Job, a Deployment, a Service or a revision by hand."""
+        found = [o for kind in (JOB, DEPLOYMENT, SERVICE, CONTROLLER_REVISION) for o in self.world.find(kind)]
+        if found:
+            self.world.delete(found[index % len(found)])
+
+    # The cluster.
+
+    @rule(index=INDEX)
+    def finish_job(self, index: int) -> None:
+        self.world.start_jobs()
+        if jobs := self.world.unfinished_jobs():
+            self.world.finish(jobs[index % len(jobs)])
+
+    @rule(index=INDEX, failure=st.sampled_from([MAY_PASS, NEVER, None]))
+    def fail_job(self, index: int, failure: dict[str, Any] | None) -> None:
+        self.world.start_jobs()
+        if jobs := self.world.unfinished_jobs():
+            self.world.fail(jobs[index % len(jobs)], failure)
+
+    @rule(index=INDEX)
+    def lose_pod(self, index: int) -> None:
+        if jobs := self.world.find(JOB):
+            self.world.lose_pod(jobs[index % len(jobs)])
+
+    @rule(index=INDEX, ready=st.booleans())
+    def roll_out(self, index: int, ready: bool) -> None:
+        if found := self.world.find(DEPLOYMENT):
+            self.world.roll_out(found[index % len(found)], ready=ready)
+
+    @rule()
+    def a_node_joins_or_leaves(self) -> None:
+        h100 = self.world.cache.get(NODE, "", "h100")
+        if h100:
+            self.world.delete(h100)
+        else:
+            self.world.put({"apiVersion": "v1", "kind": "Node", **node("h100", "NVIDIA-H100-80GB-HBM3")})
+
+    @rule(seconds=st.sampled_from([1, 20, 400, 4000]))
+    def time_passes(self, seconds: int) -> None:
+        self.world.pass_time(seconds)
+
+    # The operator.
+
+    @rule()
+    def operator_looks(self) -> None:
+        serving_before = self.serving()
+        self.world.reconcile()
+        for service, revision in serving_before.items():
+            engine_name = service.rpartition("-")[0]
+            if self.names_target(engine_name, service):
+                now = self.serving().get(service)
+                assert now is not None, f"{service} served {revision} and the operator took that away"
+
+    @precondition(lambda self: self.world.find(LLM_ENGINE))
+    @rule()
+    def all_goes_well_at_last(self) -> None:
+        """Whatever happened before: when everything works again, every engine ends served, or says who must act."""
+        if self.world.cache.get(NODE, "", "h100") is None:
+            self.a_node_joins_or_leaves()
+        self.world.run_everything(60)
+        self.world.settle()
+        for found in self.world.find(LLM_ENGINE):
+            status = {c["type"]: c["status"] for c in found["status"]["conditions"]}
+            assert status["Ready"] == "True" or status.get("Stalled") == "True", found["status"]
+            assert found["status"]["observedGeneration"] == found["metadata"]["generation"]
+
+    # What must always hold.
+
+    def serving(self) -> dict[str, str]:
+        """Services whose selected revision has a ready server."""
+        deployments = {d["metadata"]["name"]: d for d in self.world.find(DEPLOYMENT)}
+        return {
+            service: revision
+            for service, revision in self.world.served()
+            if revision in deployments and deployments[revision].get("status", {}).get("availableReplicas")
+        }
+
+    def names_target(self, engine_name: str, service: str) -> bool:
+        found = self.world.get(LLM_ENGINE, engine_name)
+        targets = found["spec"]["targets"] if found else ()
+        return any(f"{engine_name}-{t['name']}" == service for t in targets)
+
+    @invariant()
+    def no_key_is_built_twice(self) -> None:
+        for name, count in self.world.builds.items():
+            assert count <= 1, f"{name} was built {count} times"
+
+    @invariant()
+    def servers_run_only_from_published_engines(self) -> None:
+        revisions = {r["metadata"]["name"]: r for r in self.world.find(CONTROLLER_REVISION)}
+        for deployment in self.world.find(DEPLOYMENT):
+            revision = revisions.get(label(deployment, REVISION) or "")
+            if revision is not None:
+                engine_artifact = revision["data"]["artifacts"][-1]["name"]
+                assert engine_artifact in self.world.published, f"{engine_artifact} is served and not in the store"
+
+    @invariant()
+    def what_a_revision_needs_is_kept(self) -> None:
+        for revision in self.world.find(CONTROLLER_REVISION):
+            for artifact in revision["data"]["artifacts"]:
+                found = self.world.get(ENGINE_ARTIFACT, artifact["name"])
+                if found is not None and found.get("status", {}).get("phase") == "Ready":
+                    assert artifact["name"] in self.world.published, f"{artifact['name']} is needed and its files gone"
+
+
+Histories.TestCase.settings = settings(
+    max_examples=100, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+TestHistories = Histories.TestCase
