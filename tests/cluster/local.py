@@ -61,7 +61,7 @@ class Record:
 def is_up() -> bool:
     """Whether a cluster was brought up since the machine started, and its API server runs."""
     record = _record()
-    return record is not None and record.complete and _group("apiserver").populated
+    return record is not None and record.complete and component_group("apiserver").populated
 
 
 def up(wanted: config.Cluster) -> None:
@@ -136,7 +136,7 @@ def status() -> dict[str, str]:
     """Every component and node to `running`, `stopped` or `lost`; empty where there is no cluster."""
     if _record() is None:
         return {}
-    found = {name: "running" if _group(name).populated else "lost" for name in COMPONENTS}
+    found = {name: "running" if component_group(name).populated else "lost" for name in COMPONENTS}
     return found | {f"node {each.name}": each.state for each in node.load_all()}
 
 
@@ -187,7 +187,7 @@ def _start_control_plane(
 
 
 def _start_component(name: str, flags: list[str], programs: build.Programs) -> None:
-    group = _group(name)
+    group = component_group(name)
     if group.populated:
         return
     command = network.inside(programs.kube, name, *flags)
@@ -260,7 +260,7 @@ def _wait(condition: Callable[[], bool], what: str, *needed: str) -> None:
 
     def holds() -> bool:
         for name in needed:
-            if not _group(name).populated:
+            if not component_group(name).populated:
                 raise ClusterError(f"{name} has ended; the end of its log:\n{tail(STATE / f'{name}.log')}")
         return condition()
 
@@ -283,7 +283,8 @@ def _remove() -> None:
         shutil.rmtree(STATE)
 
 
-def _group(component: str) -> cgroups.Group:
+def component_group(component: str) -> cgroups.Group:
+    """The group of one of `COMPONENTS`."""
     return cgroups.CONTROL_PLANE.child(component)
 
 
