@@ -125,7 +125,7 @@ def decide(seen: EngineSnapshot, spec: LLMEngineSpec, model: ResolvedModel) -> W
     facts = ModelFacts.from_facts(model.facts)
     image = seen.config.toolchain_images.get(spec.release) or release.image or "unknown"
     problems: list[str] = []
-    if "@sha256:" not in image:
+    if release.builds_engines and "@sha256:" not in image:
         problems.append(
             f"the toolchain image of release {spec.release} is {image}, which has no digest, and an engine is keyed by "
             f"its image's: set toolchainImages.{spec.release} of the operator to an image with @sha256:..."

@@ -76,10 +76,18 @@ def test_a_precision_that_one_of_the_gpus_lacks_is_refused_by_name(world: World)
 
 
 def test_an_unknown_release_is_refused_with_those_there_are(world: World) -> None:
-    world.put(engine(release="9.9.9"))
+    world.put(engine(release="0.1.0"))
     world.run_everything()
     assert condition(world, "Stalled")["reason"] == "UnknownRelease"
     assert "1.2.1" in condition(world, "Stalled")["message"]
+
+
+def test_a_release_that_builds_no_engines_is_refused_with_the_last_that_does(world: World) -> None:
+    world.put(engine(release="1.3.0"))
+    world.run_everything()
+    assert condition(world, "Validated")["status"] == "False"
+    assert "1.2.1" in condition(world, "Validated")["message"]
+    assert "digest" not in condition(world, "Validated")["message"]
 
 
 def test_a_change_that_the_engine_depends_on_builds_beside_what_serves_and_then_switches(world: World) -> None:
