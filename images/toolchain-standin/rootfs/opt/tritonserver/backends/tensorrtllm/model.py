@@ -13,6 +13,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+# One thread, set before numpy is imported: at one row per product a second thread gains little, and on a busy machine
+# OpenBLAS's threads spend more time waiting for each other than computing.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 import triton_python_backend_utils as pb_utils  # type: ignore[import-not-found]
 from trtllm_standin import NOTICE
 from trtllm_standin.executor import (
@@ -126,10 +130,11 @@ class TritonPythonModel:
             return
         try:
             rows = parse_request(inputs, batched=self._batched, exclude_input=self._exclude_input)
-            if not self._decoupled and (len(rows) > 1 or any(row.streaming for row in rows)):
-                raise RequestRefusedError("Streaming is only supported if model is deployed using decoupled mode.")
         except RequestRefusedError as error:
             refuse(str(error))
+            return
+        if not self._decoupled and (len(rows) > 1 or any(row.streaming for row in rows)):
+            refuse("Streaming is only supported if model is deployed using decoupled mode.")
             return
 
         def send(options: RequestOptions, output: Output, generated: int, log_prob: float, last: bool) -> None:

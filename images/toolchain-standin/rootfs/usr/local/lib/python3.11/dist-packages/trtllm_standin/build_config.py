@@ -99,7 +99,7 @@ def _from_file(path: Path, plugin_config: dict[str, Any]) -> dict[str, Any]:
     """`--build_config`: the file's values, defaults for what it lacks; the size and limit flags do not count."""
     given: dict[str, Any] = json.loads(path.read_text())
     for key in ("max_input_len", "max_seq_len", "max_batch_size", "max_beam_width", "max_num_tokens", "opt_num_tokens"):
-        given[key]  # noqa: B018  (the real reader fails with this KeyError)
+        _ = given[key]  # the real reader fails with this KeyError
     result = build_config_from(parser().parse_args([]))
     result |= {key: value for key, value in given.items() if key in result}
     result["plugin_config"] = plugin_config | given.get("plugin_config", {})

@@ -104,14 +104,15 @@ def load_plan(engine_dir: Path, rank: int, gpu: Gpu) -> tuple[Plan, dict[str, Te
     except PlanError as error:
         runtime_log(
             "ERROR",
-            f"IRuntime::deserializeCudaEngine: Error Code 1: Serialization (Serialization assertion failed.) [STAND-IN: {error}]",
+            "IRuntime::deserializeCudaEngine: Error Code 1: Serialization (Serialization assertion failed.) "
+            f"[STAND-IN: {error}]",
         )
         raise EngineError(f"{deserialize_failed} [STAND-IN: {error}]") from error
     stamp = plan.stamp
     if stamp.tensorrt_version != TENSORRT_VERSION:
         reason = (
-            "Serialization assertion stdVersionRead == kSERIALIZATION_VERSION failed. Version tag does not match. Note: "
-            f"Current Version: {_serialization_tag(TENSORRT_VERSION)}, "
+            "Serialization assertion stdVersionRead == kSERIALIZATION_VERSION failed. Version tag does not match. "
+            f"Note: Current Version: {_serialization_tag(TENSORRT_VERSION)}, "
             f"Serialized Engine Version: {_serialization_tag(stamp.tensorrt_version)}"
         )
         runtime_log("ERROR", f"IRuntime::deserializeCudaEngine: Error Code 1: Serialization ({reason})")

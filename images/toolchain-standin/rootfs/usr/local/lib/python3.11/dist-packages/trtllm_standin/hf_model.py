@@ -94,6 +94,12 @@ class HuggingFaceWeights:
     def __contains__(self, name: str) -> bool:
         return any(name in file for file in self._files)
 
+    def get(self, name: str, default: Floats) -> Floats:
+        try:
+            return self[name]
+        except KeyError:
+            return default
+
     def __getitem__(self, name: str) -> Floats:
         """Float32 values of one tensor; raises KeyError."""
         for file in self._files:

@@ -43,7 +43,8 @@ def round_to_cache(values: Floats, cache_dtype: str, scale: float) -> Floats:
     if cache_dtype == "fp8":
         return round_e4m3(values / np.float32(scale)) * np.float32(scale)
     if cache_dtype == "int8":
-        return np.clip(np.rint(values / np.float32(scale)), -128, 127).astype(np.float32) * np.float32(scale)
+        codes: Floats = np.clip(np.rint(values / np.float32(scale)), -128, 127)
+        return codes * np.float32(scale)
     return values
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .dtypes import Floats, Tensor, round_e4m3, widen
+from .dtypes import E4M3_MAX, Floats, Tensor, round_e4m3, widen
 from .kv_cache import SequenceCache, round_to_cache
 from .mapping import Mapping as RankMapping
 from .mapping import kv_heads_of_rank
@@ -31,7 +31,8 @@ class Linear:
     activation: str | float | None = None
 
     def __call__(self, inputs: Floats) -> Floats:
-        return round_activation(inputs, self.activation) @ self.weight.T
+        product: Floats = round_activation(inputs, self.activation) @ self.weight.T
+        return product
 
 
 def round_activation(inputs: Floats, activation: str | float | None) -> Floats:
@@ -39,7 +40,7 @@ def round_activation(inputs: Floats, activation: str | float | None) -> Floats:
     if activation is None:
         return inputs
     if activation == "token":
-        scale = np.maximum(np.abs(inputs).max(axis=-1, keepdims=True), 1e-12) / np.float32(448.0)
+        scale = np.maximum(np.abs(inputs).max(axis=-1, keepdims=True), 1e-12) / np.float32(E4M3_MAX)
         return round_e4m3(inputs / scale) * scale
     static = np.float32(activation)
     return round_e4m3(inputs / static) * static
@@ -188,7 +189,8 @@ class Llama:
 
     def _norm(self, x: Floats, weight: Floats) -> Floats:
         mean_square = np.einsum("td,td->t", x, x)[:, None] / np.float32(x.shape[1])
-        return x * (np.float32(1) / np.sqrt(mean_square + self.epsilon)) * weight
+        scaled: Floats = x * (np.float32(1) / np.sqrt(mean_square + self.epsilon))
+        return scaled * weight
 
     def _attention(
         self,
@@ -211,6 +213,8 @@ class Llama:
             low, high = qkv[:, :rotated, :half].copy(), qkv[:, :rotated, half:].copy()
             qkv[:, :rotated, :half] = low * cos - high * sin
             qkv[:, :rotated, half:] = high * cos + low * sin
+            if observe:
+                observe(f"{index}.attention.kv", qkv[:, shard.query_heads :])
             new = round_to_cache(qkv[:, shard.query_heads :], self.cache_dtype, shard.kv_scale)
             context = np.empty((len(h), shard.query_heads * self.head_size), np.float32)
             for number, segment in enumerate(segments):
@@ -229,7 +233,7 @@ class Llama:
         return total
 
     def _attend(self, queries: Floats, keys: Floats, values: Floats, begin: int, out: Floats) -> None:
-        """Causal attention of queries (tokens, heads, head size) at positions begin..., into `out` (tokens, heads * size)."""
+        """Causal attention of queries (tokens, heads, size) from position `begin` on, into `out` (tokens, features)."""
         tokens, heads, size = queries.shape
         kv_heads = keys.shape[0]
         group = heads // kv_heads

@@ -1,8 +1,8 @@
 """`mpirun` of the stand-in: starts the ranks of one machine, passes signals on, ends when they end.
 
 Of Open MPI's command line it takes what a single node needs: `--allow-run-as-root`, `--oversubscribe`,
-`-x NAME[=VALUE]` and application contexts `-n N COMMAND...` separated by `:`. There is no message passing: rank 0's process computes
-every rank's shard itself.
+`-x NAME[=VALUE]` and application contexts `-n N COMMAND...` separated by `:`. There is no message passing: rank 0's
+process computes every rank's shard itself.
 """
 
 import os

@@ -94,10 +94,10 @@ def dequantize_linear(name: str, tensors: Mapping[str, Tensor], algorithm: str |
         codes = weight.array if algorithm == "W8A16" else _unpack_int4(weight.array)
         return codes.T.astype(np.float32) * widen(tensors[f"{name}.per_channel_scale"])[:, None]
     if algorithm == "W4A16_AWQ":
-        codes = _unpack_int4(weight.array).T.astype(np.float32)
+        codes4: Floats = _unpack_int4(weight.array).T.astype(np.float32)
         scale = widen(tensors[f"{name}.weights_scaling_factor"]).T
-        grouped = codes.reshape(codes.shape[0], scale.shape[1], -1) * scale[:, :, None]
-        return grouped.reshape(codes.shape) * widen(tensors[f"{name}.prequant_scaling_factor"])
+        grouped: Floats = codes4.reshape(codes4.shape[0], scale.shape[1], -1) * scale[:, :, None]
+        return grouped.reshape(codes4.shape) * widen(tensors[f"{name}.prequant_scaling_factor"])
     codes8 = from_e4m3(weight.array.view(np.uint8))
     if algorithm == "FP8":
         return codes8 * widen(tensors[f"{name}.weights_scaling_factor"])

@@ -9,6 +9,7 @@ import math
 import mmap
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -39,7 +40,7 @@ class SafetensorsFile:
             self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         self._data_start = _LENGTH_BYTES + header_bytes
         self.metadata: dict[str, str] = header.pop("__metadata__", {})
-        self._entries: dict[str, dict[str, object]] = header
+        self._entries: dict[str, dict[str, Any]] = header
         end = max((entry["data_offsets"][1] for entry in header.values()), default=0)
         if self._data_start + end > size:
             raise CorruptFileError(f"{path}: {size} bytes where its header needs {self._data_start + end}")
@@ -57,8 +58,8 @@ class SafetensorsFile:
             raise CorruptFileError(
                 f"{self.path}: tensor {name} has dtype {format_name}, which the STAND-IN cannot read"
             )
-        shape = tuple(entry["shape"])  # type: ignore[arg-type]
-        begin = entry["data_offsets"][0]  # type: ignore[index]
+        shape = tuple(entry["shape"])
+        begin = entry["data_offsets"][0]
         array = np.frombuffer(self._map, STORAGE[format_name], math.prod(shape), self._data_start + begin)
         return Tensor(format_name, array.reshape(shape))
 

@@ -139,8 +139,8 @@ class Scheduler:
             raise RequestRefusedError("[TensorRT-LLM][ERROR] Assertion failed: mMaxTokens > 0")
         if prompt_length > limits.longest_prompt:
             raise RequestRefusedError(
-                f"Prompt length ({prompt_length}) exceeds maximum input length ({limits.longest_prompt}). Set log level "
-                "to info and check TRTGptModel logs for how maximum input length is set"
+                f"Prompt length ({prompt_length}) exceeds maximum input length ({limits.longest_prompt}). Set log "
+                "level to info and check TRTGptModel logs for how maximum input length is set"
             )
         if request.prompt.min() < 0 or request.prompt.max() >= self._model.vocab_size:
             raise RequestRefusedError(f"Input token ids are not within the vocabulary of {self._model.vocab_size}")
@@ -193,7 +193,7 @@ class Scheduler:
             if self._active:
                 try:
                     self._step()
-                except Exception as error:  # noqa: BLE001  (the thread serves everyone: it must outlive one failure)
+                except Exception as error:  # the thread serves everyone: it must outlive one failure
                     runtime_log("ERROR", f"Encountered an error in forward function: {error!r}")
                     for sequence in list(self._active):
                         self._release(sequence)

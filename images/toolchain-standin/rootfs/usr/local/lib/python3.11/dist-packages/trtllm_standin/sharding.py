@@ -79,7 +79,7 @@ def shard_llama(
 
     if mapping.is_last_stage and embedding is not None:
         tensors["transformer.ln_f.weight"] = narrow(weights["model.norm.weight"], dtype_format)
-        head = weights["lm_head.weight"] if "lm_head.weight" in weights else embedding
+        head = weights.get("lm_head.weight", embedding)
         head = split_rows(_pad_rows(head, pad_vocabulary(shape.vocab_size, tp)), tp, part)
         if stored_embedding is None or not np.array_equal(head, stored_embedding):
             tensors["lm_head.weight"] = narrow(head, dtype_format)

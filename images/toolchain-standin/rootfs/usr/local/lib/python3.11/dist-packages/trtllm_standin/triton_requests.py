@@ -1,4 +1,4 @@
-"""Between Triton's tensors and the scheduler's requests: input names, shapes and outputs of the `tensorrt_llm` model."""
+"""Between Triton's tensors and the scheduler's requests: inputs and outputs of the `tensorrt_llm` model."""
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
