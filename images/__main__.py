@@ -9,8 +9,11 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from images.build import Cache, build_all, cache_directory, find_all, select
+from images.build import build_all, ensure_model, find_all, select
+from images.cache import Cache, cache_directory
+from images.definitions import MODEL
 from images.errors import BuildError
+from images.hub import repository
 from images.progress import Progress
 
 
@@ -21,11 +24,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     build = commands.add_parser("build", help="build what is missing or out of date, then list")
     listing = commands.add_parser("list", help="print name, reference, digest and archive of each image as JSON")
+    commands.add_parser("model", help="make the model that the hub serves; print its directory and commit as JSON")
     for command in (build, listing):
         command.add_argument("--only", default="", metavar="NAME[,NAME]", help="these images alone")
     options = parser.parse_args(arguments)
     cache = Cache(options.cache.resolve())
     try:
+        if options.command == "model":
+            with Progress() as progress:
+                path = ensure_model(cache, progress)
+            commit = repository.load(MODEL, path).commit
+            print(json.dumps({"repository": MODEL, "commit": commit, "directory": str(path)}, indent=2))
+            return 0
         images = select([name for name in options.only.split(",") if name])
         if options.command == "list":
             found = find_all(cache, images)

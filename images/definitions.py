@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
+"""The repository that the hub serves."""
+
 
 @dataclass(frozen=True)
 class ImageDefinition:
