@@ -6,8 +6,6 @@ It must be down before these tests, as it is where `make test` runs them: nobody
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import sys
 import time
@@ -79,7 +77,7 @@ def test_up_that_was_killed_is_made_good_by_up() -> None:
     cluster = Cluster.up()
     assert set(local.status().values()) == {"running"}
     # A component that died meanwhile is started again; what the cluster stores is kept.
-    os.kill(local.component_group("apiserver").pids()[0], signal.SIGKILL)
+    local.component_group("apiserver").kill()
     Cluster.up()
     assert set(local.status().values()) == {"running"}
     cluster.down()
