@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import dataclass
 from typing import Any
 
 from ..api.engineartifact import ArtifactType, Inputs
@@ -26,3 +27,45 @@ def artifact_name(type_: ArtifactType, inputs: Inputs) -> str:
     """`engine-` and 20 hex digits of the SHA-256 of type and inputs: a DNS label of at most 31 characters."""
     text = canonical_json({"type": type_, "inputs": canonical_inputs(inputs)})
     return f"{type_.lower()}-{hashlib.sha256(text.encode()).hexdigest()[:KEY_DIGITS]}"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One input in which two artefacts differ."""
+
+    input: str
+    """Path of the field, or the flag of the command line."""
+    before: str
+    after: str
+
+
+def differences(before: Inputs, after: Inputs) -> tuple[Difference, ...]:
+    """Every input that makes the keys of two artefacts differ: fields by their path, the command line by its flags."""
+    old, new = canonical_inputs(before), canonical_inputs(after)
+    fields = _differing(_flat({**old, "command": None}), _flat({**new, "command": None}))
+    return (*fields, *_differing(_flags(before.command), _flags(after.command)))
+
+
+def _differing(old: dict[str, str], new: dict[str, str]) -> tuple[Difference, ...]:
+    names = dict.fromkeys((*old, *new))
+    pairs = ((name, old.get(name, "(absent)"), new.get(name, "(absent)")) for name in names)
+    return tuple(Difference(*pair) for pair in pairs if pair[1] != pair[2])
+
+
+def _flat(value: Any, path: str = "") -> dict[str, str]:
+    if isinstance(value, dict):
+        return {k: v for key, item in value.items() for k, v in _flat(item, f"{path}.{key}" if path else key).items()}
+    return {} if value is None else {path: str(value)}
+
+
+def _flags(command: tuple[str, ...]) -> dict[str, str]:
+    """Flags with the words after them; the words before the first flag are the program."""
+    found: dict[str, list[str]] = {"program": []}
+    current = "program"
+    for word in command:
+        if word.startswith("--"):
+            current = word
+            found[current] = []
+        else:
+            found[current].append(word)
+    return {flag: " ".join(words) or "(given)" for flag, words in found.items() if flag != "program" or words}

@@ -1,0 +1,1 @@
+"""`llmengine` (and `kubectl llmengine`): the planner on a laptop. What takes time to import is imported when used."""

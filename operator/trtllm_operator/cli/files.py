@@ -1,0 +1,89 @@
+"""Reads what the commands are given: manifests, catalogue files, inputs of artefacts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from ..api import API_VERSION
+from ..api.llmengine import KIND, LLMEngineSpec
+from ..catalog import Catalog, CatalogError, Release, UnknownRelease, load_catalog
+from .errors import CliError
+
+_SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def read_document(path: str) -> dict[str, Any]:
+    """The one YAML or JSON object of a file, `-` for standard input. Raises CliError."""
+    text = _read(path)
+    try:
+        documents = [d for d in yaml.load_all(text, Loader=_SafeLoader) if d is not None]
+    except yaml.YAMLError as error:
+        raise CliError(f"{path} is not YAML: {error}") from None
+    if len(documents) != 1:
+        raise CliError(f"{path} holds {len(documents)} documents; give one {KIND}")
+    if not isinstance(documents[0], dict):
+        raise CliError(f"{path} holds {type(documents[0]).__name__}, not an object")
+    return documents[0]
+
+
+def read_engine(path: str) -> tuple[str, LLMEngineSpec]:
+    """Name and spec of the LLMEngine in a file. Raises CliError that lists every field that is wrong."""
+    document = read_document(path)
+    if document.get("kind") != KIND or document.get("apiVersion") != API_VERSION:
+        raise CliError(
+            f"{path} holds a {document.get('apiVersion')} {document.get('kind')}, not a {API_VERSION} {KIND}"
+        )
+    try:
+        spec = LLMEngineSpec.model_validate(document.get("spec"))
+    except ValidationError as error:
+        wrong = "; ".join(f"{_field(e['loc'])}: {e['msg']}" for e in error.errors())
+        raise CliError(f"{path} is no valid {KIND}: {wrong}") from None
+    if (spec.model.hugging_face is None) == (spec.model.persistent_volume_claim is None):
+        raise CliError(f"{path}: spec.model takes exactly one of huggingFace and persistentVolumeClaim")
+    metadata = document.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    return str(name or "unnamed"), spec
+
+
+def read_catalog(extra: Iterable[str]) -> Catalog:
+    """The package's catalogue with files over it: catalogue files, or ConfigMaps that hold such. Raises CliError."""
+    texts: dict[str, str] = {}
+    for path in extra:
+        document = read_document(path)
+        if document.get("kind") == "ConfigMap":
+            data = document.get("data")
+            texts |= {f"{path}:{k}": str(v) for k, v in data.items()} if isinstance(data, dict) else {}
+        else:
+            texts[path] = _read(path)
+    try:
+        return load_catalog(texts)
+    except CatalogError as error:
+        raise CliError(str(error)) from None
+
+
+def find_release(catalog: Catalog, name: str) -> Release:
+    """The release, or a CliError that lists those there are."""
+    try:
+        return catalog.release(name)
+    except UnknownRelease as error:
+        raise CliError(str(error)) from None
+
+
+def _read(path: str) -> str:
+    import sys
+
+    try:
+        return sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise CliError(f"{path} can't be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise CliError(f"{path} is not UTF-8 text") from None
+
+
+def _field(location: tuple[int | str, ...]) -> str:
+    return "spec" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)

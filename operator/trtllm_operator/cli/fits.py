@@ -1,0 +1,122 @@
+"""`fits`: which GPUs, tensor-parallel sizes and precisions a model works with, and how much of it at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..api.llmengine import LLMEngineSpec
+from ..catalog import Release
+from ..planning.lengths import position_limit
+from ..planning.model import ModelFacts
+from ..planning.parallel import valid_tensor_sizes
+from ..planning.precision import resolve
+from ..planning.target import TargetGpu
+from ..planning.terms import bytes_text
+from ..planning.verdict import TargetPlan, judge
+from .errors import REFUSED
+from .render import Output, line, structured, table
+
+BATCH, STEP_TOKENS = 64, 8192
+
+
+@dataclass(frozen=True)
+class Fit:
+    """One combination that was judged."""
+
+    gpu: TargetGpu
+    tensor: int
+    quantization: str
+    kv_cache: str
+    plan: TargetPlan
+    tokens: int
+    """Tokens of one request that concurrency is counted for."""
+
+    @property
+    def cache_tokens(self) -> int:
+        return self.plan.memory.kv_tokens.value if self.plan.memory.kv_tokens else 0
+
+    def longest(self, facts: ModelFacts) -> int:
+        """Longest sequence that the cache holds and the model knows positions for."""
+        return min(self.cache_tokens, position_limit(facts) or self.cache_tokens)
+
+
+def fits(
+    facts: ModelFacts, release: Release, gpus: Sequence[TargetGpu], tokens: int, output: Output, *, everything: bool
+) -> int:
+    """Print the matrix, and return 0 when anything works. `everything` shows what does not work as well, with why."""
+    judged = [fit for gpu in gpus for fit in _combinations(facts, release, gpu, tokens)]
+    working = [fit for fit in judged if fit.plan.ok]
+    if output != "table":
+        structured([_object(fit, facts) for fit in (judged if everything else working)], output)
+        return 0 if working else REFUSED
+    if working:
+        table(
+            ("GPU", "TP", "PRECISION", "KV CACHE", "WEIGHTS A GPU", "CACHE TOKENS", "LONGEST", f"OF {tokens:,}"),
+            [
+                (
+                    fit.gpu.product, str(fit.tensor), fit.quantization, fit.kv_cache, str(fit.plan.memory.weights),
+                    f"{fit.cache_tokens:,}", f"{fit.longest(facts):,}", f"{fit.cache_tokens // tokens:,}",
+                )
+                for fit in working
+            ],
+        )  # fmt: skip
+    else:
+        line(f"{facts.architecture} works with none of these GPUs in release {release.name}", "red")
+    if everything or not working:
+        for fit in judged:
+            if not fit.plan.ok:
+                why = "; ".join(str(check) for check in fit.plan.errors)
+                line(f"{fit.gpu.product} TP {fit.tensor} {fit.quantization} KV {fit.kv_cache}: {why}", "yellow")
+    return 0 if working else REFUSED
+
+
+def _combinations(facts: ModelFacts, release: Release, gpu: TargetGpu, tokens: int) -> Iterator[Fit]:
+    formats = ["none"] if facts.quantization else [f.name for f in release.formats.values()] or ["none"]
+    for quantization in formats:
+        probe = _spec(release, gpu, 1, quantization, "auto", tokens)
+        most = gpu.gpus_per_node or 8
+        sizes = valid_tensor_sizes(facts, release, resolve(probe, facts, release), most=most)
+        for tensor in (size for size in sizes if size & (size - 1) == 0 or size == sizes[-1]):
+            for kv_cache in ("auto", "fp8"):
+                spec = _spec(release, gpu, tensor, quantization, kv_cache, tokens)
+                yield Fit(gpu, tensor, quantization, kv_cache, judge(spec, facts, release, gpu), tokens)
+
+
+def _spec(
+    release: Release, gpu: TargetGpu, tensor: int, quantization: str, kv_cache: str, tokens: int
+) -> LLMEngineSpec:
+    return LLMEngineSpec.model_validate(
+        {
+            "model": {"huggingFace": {"repo": "any/model"}},
+            "release": release.name,
+            "precision": {"quantization": quantization, "kvCache": kv_cache},
+            "parallelism": {"tensor": tensor},
+            "budgets": {
+                "maxBatchSize": BATCH,
+                "maxInputLen": max(1, min(tokens - 1, STEP_TOKENS)),
+                "maxSeqLen": tokens,
+                "maxNumTokens": STEP_TOKENS,
+            },
+            "targets": [{"name": "gpu", "gpu": {"product": gpu.product}}],
+            "storage": {"persistentVolumeClaim": {"claimName": "engines"}},
+        }
+    )
+
+
+def _object(fit: Fit, facts: ModelFacts) -> dict[str, Any]:
+    return {
+        "gpu": fit.gpu.product,
+        "tensorParallel": fit.tensor,
+        "quantization": fit.quantization,
+        "kvCache": fit.kv_cache,
+        "ok": fit.plan.ok,
+        "errors": [str(check) for check in fit.plan.errors],
+        "weightsBytesPerGpu": fit.plan.memory.weights.value,
+        "weights": bytes_text(fit.plan.memory.weights.value),
+        "kvCacheTokens": fit.cache_tokens,
+        "longestSequence": fit.longest(facts),
+        "concurrentRequests": fit.cache_tokens // fit.tokens,
+        "tokensPerRequest": fit.tokens,
+    }

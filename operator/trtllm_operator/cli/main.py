@@ -1,0 +1,205 @@
+"""`llmengine`: say before a GPU is asked for whether an LLMEngine can work, and why.
+
+Exit codes: 0 it works, 1 the planner says no, 2 wrong command line, 3 something given can't be used, 4 the hub or the
+cluster can't be reached.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .errors import CliError
+from .render import Output
+
+if TYPE_CHECKING:
+    from .plan import Nodes, Planned
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Plans TensorRT-LLM engines: what works on which GPU, with the arithmetic, before a GPU is asked for.",
+)
+
+File = Annotated[str, typer.Option("--file", "-f", help="Manifest with one LLMEngine; - is standard input.")]
+Model = Annotated[
+    str | None,
+    typer.Option("--model", help="Directory of the model, or owner/name[@revision], in place of the manifest's."),
+]
+CatalogFiles = Annotated[
+    list[str] | None,
+    typer.Option("--catalog", help="File or ConfigMap that adds to the catalogue or corrects it; may be repeated."),
+]
+Server = Annotated[bool, typer.Option("--server", help="Ask the cluster of the kubeconfig for its nodes' GPUs.")]
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print.")]
+
+
+def _run(command: Callable[[], int]) -> None:
+    """End the process with the command's exit code; a failure is one line."""
+    try:
+        code = command()
+    except CliError as error:
+        print(f"llmengine: {error}", file=sys.stderr)
+        code = error.code
+    except BrokenPipeError:
+        sys.stderr.close()
+        code = 0
+    raise typer.Exit(code)
+
+
+def _nodes(server: bool) -> Nodes:
+    if not server:
+        return ()
+    from .cluster import node_labels
+
+    return node_labels()
+
+
+def _planned(file: str, model: str | None, catalog_files: list[str] | None, server: bool) -> Planned:
+    from .files import find_release, read_catalog, read_engine
+    from .models import facts_of
+    from .plan import Planned, judge_targets
+
+    name, spec = read_engine(file)
+    catalog = read_catalog(catalog_files or ())
+    release = find_release(catalog, spec.release)
+    facts = facts_of(spec.model, model)
+    targets = judge_targets(spec, facts, release, catalog, _nodes(server))
+    return Planned(name, spec, facts, release, targets)
+
+
+@app.command()
+def plan(
+    file: File,
+    model: Model = None,
+    catalog: CatalogFiles = None,
+    server: Server = False,
+    output: OutputOption = "table",
+) -> None:
+    """Judge a manifest as the operator would: every failing check, memory, and what is built where."""
+
+    def command() -> int:
+        from .plan import show_plan
+
+        return show_plan(_planned(file, model, catalog, server), output)
+
+    _run(command)
+
+
+@app.command()
+def explain(
+    file: File,
+    number: Annotated[str | None, typer.Argument(help="Name of the number, as plan prints it; all without.")] = None,
+    model: Model = None,
+    catalog: CatalogFiles = None,
+    server: Server = False,
+    output: OutputOption = "table",
+) -> None:
+    """Show how a number of a plan comes about."""
+
+    def command() -> int:
+        from .plan import explain as explain_numbers
+
+        return explain_numbers(_planned(file, model, catalog, server), number, output)
+
+    _run(command)
+
+
+@app.command()
+def fits(
+    model: Annotated[str, typer.Argument(help="Directory of the model, or owner/name[@revision] on the hub.")],
+    gpu: Annotated[list[str], typer.Option("--gpu", help="Product as the node label says it; may be repeated.")],
+    release: Annotated[str, typer.Option("--release", help="Release; the newest that builds engines without.")] = "",
+    tokens: Annotated[int, typer.Option("--tokens", min=2, help="Tokens of a request, prompt and answer.")] = 2048,
+    everything: Annotated[bool, typer.Option("--all", help="Show what does not work as well, and why.")] = False,
+    catalog: CatalogFiles = None,
+    output: OutputOption = "table",
+) -> None:
+    """Show which tensor-parallel sizes and precisions of a model work on GPUs, and how much at once."""
+
+    def command() -> int:
+        from ..planning.target import TargetGpu
+        from .files import find_release, read_catalog
+        from .fits import fits as fit_all
+        from .models import facts_of_name
+
+        known = read_catalog(catalog or ())
+        newest = next(name for name in known.release_names if known.release(name).builds_engines)
+        targets = []
+        for product in gpu:
+            found = known.gpu(product)
+            if found is None:
+                raise CliError(f"GPU {product} is not in the catalogue; llmengine gpus lists it")
+            targets.append(TargetGpu.of(found, product))
+        chosen = find_release(known, release or newest)
+        return fit_all(facts_of_name(model), chosen, targets, tokens, output, everything=everything)
+
+    _run(command)
+
+
+@app.command("why-rebuild")
+def why_rebuild(
+    before: Annotated[str, typer.Argument(help="EngineArtifact, or manifest.json of the store.")],
+    after: Annotated[str, typer.Argument(help="The other one.")],
+    output: OutputOption = "table",
+) -> None:
+    """Name the inputs in which two artefacts differ."""
+
+    def command() -> int:
+        from .rebuild import why_rebuild as compare
+
+        return compare(before, after, output)
+
+    _run(command)
+
+
+@app.command()
+def flags(
+    release: Annotated[str, typer.Argument(help="Release, such as 1.2.1.")],
+    name: Annotated[str, typer.Argument(metavar="COMMAND", help="trtllm-build, quantize, convert-llama, ...")],
+    catalog: CatalogFiles = None,
+    output: OutputOption = "table",
+) -> None:
+    """List the flags of a release's command."""
+
+    def command() -> int:
+        from .catalogue import show_flags
+        from .files import find_release, read_catalog
+
+        return show_flags(find_release(read_catalog(catalog or ()), release), name, output)
+
+    _run(command)
+
+
+@app.command()
+def releases(catalog: CatalogFiles = None, output: OutputOption = "table") -> None:
+    """List the releases of the catalogue."""
+
+    def command() -> int:
+        from .catalogue import show_releases
+        from .files import read_catalog
+
+        return show_releases(read_catalog(catalog or ()), output)
+
+    _run(command)
+
+
+@app.command()
+def gpus(catalog: CatalogFiles = None, output: OutputOption = "table") -> None:
+    """List the GPUs of the catalogue."""
+
+    def command() -> int:
+        from .catalogue import show_gpus
+        from .files import read_catalog
+
+        return show_gpus(read_catalog(catalog or ()), output)
+
+    _run(command)
+
+
+if __name__ == "__main__":
+    app()

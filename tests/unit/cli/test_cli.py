@@ -1,0 +1,289 @@
+"""The command line: verdicts, exit codes, and one clear line for everything that can't be used."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from tests.unit.planning.build import SMOLLM2
+from trtllm_operator.cli import cluster
+from trtllm_operator.cli.errors import UNREACHABLE, CliError
+from trtllm_operator.cli.main import app
+
+SPEC: dict[str, Any] = {
+    "model": {"huggingFace": {"repo": "org/model"}},
+    "release": "1.2.1",
+    "budgets": {"maxBatchSize": 8, "maxInputLen": 1024, "maxSeqLen": 2048, "maxNumTokens": 2048},
+    "targets": [{"name": "h100", "gpu": {"product": "NVIDIA-H100-80GB-HBM3"}}],
+    "storage": {"persistentVolumeClaim": {"claimName": "engines"}},
+}
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    directory = tmp_path / "model"
+    directory.mkdir()
+    (directory / "config.json").write_text(json.dumps(SMOLLM2))
+    return directory
+
+
+@pytest.fixture
+def manifest(tmp_path: Path) -> Any:
+    def write(text: str | None = None, **spec: Any) -> str:
+        document = {"apiVersion": "llmengine.dev/v1alpha1", "kind": "LLMEngine", "metadata": {"name": "smol"}}
+        path = tmp_path / "engine.yaml"
+        path.write_text(text if text is not None else yaml.safe_dump(document | {"spec": SPEC | spec}))
+        return str(path)
+
+    return write
+
+
+def run(*arguments: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, list(arguments))
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_a_spec_that_works_says_what_is_built_and_exits_0(model: Path, manifest: Any) -> None:
+    code, out, _ = run("plan", "-f", manifest(), "--model", str(model))
+    assert code == 0
+    assert "target h100 on NVIDIA-H100-80GB-HBM3: works" in out
+    assert "convert_checkpoint.py --model_dir {model}" in out
+    assert "kv_cache_bytes_per_token" in out
+    assert "\x1b[" not in out, "no colour where no terminal is"
+
+
+def test_a_spec_that_does_not_work_lists_every_failing_check_and_exits_1(model: Path, manifest: Any) -> None:
+    spec = {"parallelism": {"tensor": 2}, "precision": {"quantization": "nvfp4"}}
+    code, out, _ = run("plan", "-f", manifest(**spec), "--model", str(model))
+    assert code == 1
+    assert "9 attention heads do not divide by 2" in out
+    assert "nvfp4 does not work on NVIDIA-H100-80GB-HBM3" in out
+    assert "nothing is built" in out
+
+
+@pytest.mark.parametrize(("output", "load"), [("json", json.loads), ("yaml", yaml.safe_load)])
+def test_a_plan_for_programs(model: Path, manifest: Any, output: str, load: Any) -> None:
+    code, out, _ = run("plan", "-f", manifest(), "--model", str(model), "-o", output)
+    assert code == 0
+    plan = load(out)
+    assert plan["ok"] is True
+    numbers = {n["name"]: n for n in plan["targets"][0]["numbers"]}
+    assert numbers["kv_cache_bytes_per_token"]["value"] == 23_040
+    assert numbers["kv_cache_bytes_per_token"]["unit"] == "B"
+    assert [a["type"] for a in plan["artifacts"]] == ["Model", "Checkpoint", "Engine"]
+
+
+def test_explain_derives_one_number(model: Path, manifest: Any) -> None:
+    code, out, _ = run("explain", "-f", manifest(), "kv_cache_bytes_per_token", "--model", str(model))
+    assert code == 0
+    assert "2 (K and V) x 30 layers x 3 KV heads x 64 x 2 B" in out
+    code, _, err = run("explain", "-f", manifest(), "kv_cache", "--model", str(model))
+    assert code == 3
+    assert "no number is called kv_cache; there are activation_bytes" in err
+
+
+def test_fits_shows_what_works(model: Path) -> None:
+    code, out, _ = run("fits", str(model), "--gpu", "NVIDIA-L4", "--gpu", "NVIDIA-B200", "-o", "json")
+    assert code == 0
+    rows = json.loads(out)
+    assert {(r["gpu"], r["tensorParallel"]) for r in rows} == {
+        ("NVIDIA-L4", 1), ("NVIDIA-L4", 3), ("NVIDIA-B200", 1), ("NVIDIA-B200", 3)
+    }  # fmt: skip
+    assert {r["quantization"] for r in rows if r["gpu"] == "NVIDIA-B200"} >= {"none", "fp8"}
+    assert all(r["ok"] and r["longestSequence"] == 8192 for r in rows)
+
+
+def test_fits_says_why_nothing_works(model: Path) -> None:
+    code, out, _ = run("fits", str(model), "--gpu", "Tesla-T4")
+    assert code == 1
+    assert "works with none of these GPUs" in out
+    assert "does not support compute capability 7.5" in out
+
+
+def artifact(tmp_path: Path, name: str, **changes: Any) -> str:
+    inputs = {
+        "parent": "checkpoint-0123456789abcdef0123",
+        "command": ["trtllm-build", "--max_seq_len", "2048", "--workers", "1"],
+        "storage": {"persistentVolumeClaim": {"claimName": "engines"}},
+    }
+    path = tmp_path / name
+    path.write_text(yaml.safe_dump({"spec": {"type": "Engine", "inputs": inputs | changes}}))
+    return str(path)
+
+
+def test_why_rebuild_names_the_inputs_that_differ(tmp_path: Path) -> None:
+    before = artifact(tmp_path, "a.yaml")
+    command = ["trtllm-build", "--max_seq_len", "4096", "--workers", "1", "--fast_build"]
+    after = artifact(tmp_path, "b.yaml", command=command, parent="checkpoint-ffffffffffffffffffff")
+    code, out, _ = run("why-rebuild", before, after, "-o", "json")
+    assert code == 0
+    assert json.loads(out)["differences"] == [
+        {"input": "parent", "before": "checkpoint-0123456789abcdef0123", "after": "checkpoint-ffffffffffffffffffff"},
+        {"input": "--max_seq_len", "before": "2048", "after": "4096"},
+        {"input": "--fast_build", "before": "(absent)", "after": "(given)"},
+    ]
+    assert "the same artefact" in run("why-rebuild", before, before)[1]
+
+
+def test_what_the_catalogue_knows(tmp_path: Path) -> None:
+    assert "1.2.1" in run("releases")[1]
+    assert "H100-80GB-HBM3" in run("gpus")[1]
+    flags = {f["name"]: f for f in json.loads(run("flags", "1.2.1", "trtllm-build", "-o", "json")[1])["flags"]}
+    assert flags["--tokens_per_block"]["default"] == 32
+    code, _, err = run("flags", "1.3.0", "trtllm-build")
+    assert code == 3
+    assert "no command trtllm-build; it has none" in err
+    more = tmp_path / "configmap.yaml"
+    data = {"gpus.yaml": "gpus: [{name: L20, memory_mib: 46068}]"}
+    more.write_text(yaml.safe_dump({"kind": "ConfigMap", "data": data}))
+    listed = {g["name"]: g for g in json.loads(run("gpus", "--catalog", str(more), "-o", "json")[1])}
+    assert listed["L20"]["memory_mib"] == 46068
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("a: b: c", "is not YAML"),
+        ("", "holds 0 documents; give one LLMEngine"),
+        ("a: 1\n---\nb: 2", "holds 2 documents"),
+        ("[1, 2]", "holds list, not an object"),
+        ("kind: Pod\napiVersion: v1", "holds a v1 Pod, not a llmengine.dev/v1alpha1 LLMEngine"),
+        ("kind: LLMEngine\napiVersion: llmengine.dev/v1alpha1", "is no valid LLMEngine: spec"),
+    ],
+)
+def test_a_file_that_is_no_manifest_is_one_line_and_exit_3(manifest: Any, text: str, says: str) -> None:
+    code, _, err = run("plan", "-f", manifest(text))
+    assert code == 3
+    assert says in err
+    assert err.count("\n") == 1, "one line"
+    assert err.startswith("llmengine: ")
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        ({"release": "1.2.7"}, "release '1.2.7' is not in the catalogue; it has"),
+        ({"targets": [{"name": "x", "gpu": {"product": "RTX-9090"}}]}, "GPU RTX-9090 is not in the catalogue"),
+        ({"parallelism": {"tensor": -1}, "release": ""}, "spec.release: String should have"),
+        ({"parallelism": {"tensor": -1}, "release": ""}, "spec.parallelism.tensor: Input should be greater"),
+        ({"model": {}}, "takes exactly one of huggingFace and persistentVolumeClaim"),
+        ({"colour": "red"}, "spec.colour: Extra inputs"),
+    ],
+)
+def test_a_spec_that_is_wrong_is_one_line_and_exit_3(
+    model: Path, manifest: Any, spec: dict[str, Any], says: str
+) -> None:
+    code, _, err = run("plan", "-f", manifest(**spec), "--model", str(model))
+    assert code == 3
+    assert says in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (None, "has no config.json"),
+        ("{", "config.json is not JSON"),
+        ("[]", "config.json is not a JSON object"),
+        (json.dumps(SMOLLM2 | {"num_attention_heads": 0}), "num_attention_heads is 0"),
+        (json.dumps(SMOLLM2 | {"num_hidden_layers": 10**12}), "num_hidden_layers is 1000000000000"),
+        (json.dumps(SMOLLM2 | {"hidden_size": "576"}), "hidden_size is '576', not a whole number"),
+        (json.dumps(SMOLLM2).replace("576", "NaN"), "no hidden_size"),
+    ],
+)
+def test_a_model_that_can_not_be_read_is_one_line_and_exit_3(
+    tmp_path: Path, manifest: Any, content: str | None, says: str
+) -> None:
+    directory = tmp_path / "bad"
+    directory.mkdir()
+    if content is not None:
+        (directory / "config.json").write_text(content)
+    code, _, err = run("plan", "-f", manifest(), "--model", str(directory))
+    assert code == 3
+    assert says in err
+    assert err.count("\n") == 1
+
+
+def test_weights_that_are_cut_off_are_one_line(model: Path, manifest: Any) -> None:
+    (model / "model.safetensors").write_bytes(b"\xff" * 20)
+    code, _, err = run("plan", "-f", manifest(), "--model", str(model))
+    assert code == 3
+    assert "model.safetensors is not a safetensors file" in err
+
+
+def test_a_model_on_a_claim_needs_its_files(manifest: Any) -> None:
+    code, _, err = run("plan", "-f", manifest(model={"persistentVolumeClaim": {"claimName": "c", "path": "m"}}))
+    assert code == 3
+    assert "give its files or its repository with --model" in err
+
+
+def test_no_network_is_one_line_and_exit_4(manifest: Any, tmp_path: Path) -> None:
+    code = (
+        "import os, sys; os.environ['HF_ENDPOINT'] = 'http://127.0.0.1:9'; os.environ['HF_HOME'] = sys.argv[2];"
+        "sys.argv = ['llmengine', 'plan', '-f', sys.argv[1]];"
+        "from trtllm_operator.cli.main import app; app()"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code, manifest(), str(tmp_path)], capture_output=True, text=True, timeout=120
+    )
+    assert found.returncode == 4, found.stderr
+    assert "http://127.0.0.1:9 cannot be reached" in found.stderr
+    assert found.stderr.count("\n") == 1
+    assert "Traceback" not in found.stderr
+
+
+def test_the_cluster_says_what_its_nodes_have(model: Path, manifest: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    labels = {
+        "nvidia.com/gpu.product": "RTX-9090",
+        "nvidia.com/gpu.compute.major": "9",
+        "nvidia.com/gpu.compute.minor": "0",
+        "nvidia.com/gpu.memory": "2000",
+        "nvidia.com/gpu.count": "2",
+    }
+    monkeypatch.setattr(cluster, "node_labels", lambda: [labels])
+    file = manifest(targets=[{"name": "x", "gpu": {"product": "RTX-9090"}}])
+    code, out, _ = run("plan", "-f", file, "--model", str(model), "--server", "-o", "json")
+    numbers = {n["name"]: n["value"] for n in json.loads(out)["targets"][0]["numbers"]}
+    assert numbers["gpu_memory_bytes"] == 2000 * 2**20
+    assert code == 0
+
+
+def test_a_cluster_that_is_not_there_is_exit_4(model: Path, manifest: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody() -> list[dict[str, str]]:
+        raise CliError("no cluster: no kubeconfig", UNREACHABLE)
+
+    monkeypatch.setattr(cluster, "node_labels", nobody)
+    code, _, err = run("plan", "-f", manifest(), "--model", str(model), "--server")
+    assert code == 4
+    assert err == "llmengine: no cluster: no kubeconfig\n"
+
+
+def test_a_wrong_command_line_is_exit_2() -> None:
+    assert run("plan")[0] == 2
+    assert run("plan", "-f", "x", "-o", "xml")[0] == 2
+
+
+def test_a_cold_plan_takes_less_than_half_a_second(model: Path, manifest: Any, tmp_path: Path) -> None:
+    """Processor time, which a busy machine does not change; the first run compiles, as installing a package does."""
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    environment["PYTHONPYCACHEPREFIX"] = str(tmp_path / "bytecode")
+    command = [sys.executable, "-m", "trtllm_operator.cli.main", "plan", "-f", manifest(), "--model", str(model)]
+    spent = []
+    for _ in range(3):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        done = subprocess.run(command, env=environment, capture_output=True, timeout=60, check=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        assert b"works" in done.stdout
+        spent.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    assert min(spent[1:]) < 0.5, f"a cold plan took {min(spent[1:]):.2f} s of processor time"
