@@ -179,11 +179,6 @@ def _start_control_plane(
     _start_component("dns", ["-conf", str(plane.directory / "Corefile")], programs)
     first = wanted.nodes[0].name if wanted.nodes else "none"
     _start_component("proxy", components.proxy_flags(plane, node=first, pods=str(addresses.pods)), programs)
-    _wait(
-        lambda: client.exists("/api/v1/namespaces/default/serviceaccounts/default"),
-        "the default ServiceAccount",
-        "controller-manager",
-    )
 
 
 def _start_component(name: str, flags: list[str], programs: build.Programs) -> None:
@@ -234,7 +229,7 @@ def _ready(client: Client, each: LocalNode) -> bool:
 
 
 def _wait_for_services(addresses: config.Network) -> None:
-    """Until then a Service's address answers `No route to host`."""
+    """Until then Pods are refused, and a Service's address answers `No route to host`."""
 
     def reachable() -> bool:
         try:
@@ -251,6 +246,8 @@ def _wait_for_services(addresses: config.Network) -> None:
         except OSError:
             return False
 
+    account = "/api/v1/namespaces/default/serviceaccounts/default"
+    _wait(lambda: Client(KUBECONFIG).exists(account), "the default ServiceAccount", "controller-manager")
     _wait(reachable, "the API server's Service", "proxy")
     _wait(resolving, "DNS", "dns")
 
