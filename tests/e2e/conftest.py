@@ -1,16 +1,27 @@
-"""The cluster that end-to-end tests run on."""
+"""One cluster with the operator for all end-to-end tests; a namespace and a store of its own for each module."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+
 import pytest
 
-from tests.cluster import Cluster, ClusterError
+from demo.kubectl import Kubectl
+from demo.stack import Stack, make_namespace, remove_namespace, up
+from images.progress import Progress
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Cluster:
-    """The cluster that KUBECONFIG names, or the local one, which is brought up where it is not yet."""
-    try:
-        return Cluster.connect()
-    except ClusterError:
-        return Cluster.up()
+def stack() -> Iterator[Stack]:
+    """Left up afterwards: the next run then starts in seconds; `make clean-cluster` removes it."""
+    with Progress(sys.stderr) as progress:
+        yield up(progress)
+
+
+@pytest.fixture(scope="module")
+def namespace(stack: Stack, request: pytest.FixtureRequest) -> Iterator[Kubectl]:
+    name = request.module.__name__.rpartition(".")[2].removeprefix("test_").replace("_", "-")
+    remove_namespace(stack, name)
+    yield make_namespace(stack, name)
+    remove_namespace(stack, name)
