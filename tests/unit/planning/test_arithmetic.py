@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -134,7 +135,30 @@ LOGS = [
         2.0e9,
         10_422e6,
     ),
+    # The log does not name this model; these dimensions have its size.
+    BuildLog(
+        "0.76 billion, bf16", llama(28, 16, 8, 1024, 3072, 151936, head_dim=128), "none", 1.52e9, 5_799e6, "bfloat16"
+    ),
+    BuildLog(
+        "0.76 billion, int8", llama(28, 16, 8, 1024, 3072, 151936, head_dim=128), "int8_wo", 1.09e9, 4_628e6, "bfloat16"
+    ),
 ]
+
+
+def row(log: BuildLog) -> str:
+    """The log's row of the table in docs/arithmetic.md."""
+    memory = judge(engine_spec(quantization=log.quantization, dtype=log.dtype), log.facts, RELEASE, H100).memory
+    weights, host = memory.weights.value, memory.build_host.value
+    return (
+        f"| {log.name} | {log.engine_bytes / 1e9:.2f} | {weights / 1e9:.2f} | "
+        f"{100 * (weights / log.engine_bytes - 1):+.1f}% | {log.host_peak_bytes / 1e9:.1f} | {host / 1e9:.1f} | "
+        f"{host / log.host_peak_bytes:.2f} |"
+    )
+
+
+@pytest.mark.parametrize("log", LOGS, ids=lambda log: log.name)
+def test_the_table_in_the_docs_is_what_the_planner_computes(log: BuildLog) -> None:
+    assert row(log) in (Path(__file__).parents[3] / "docs" / "arithmetic.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("log", LOGS, ids=lambda log: log.name)
