@@ -59,7 +59,7 @@ class Hub:
         return {name: Tensor(info.dtype, tuple(info.shape)) for name, info in found.tensors.items()}
 
     def download(self, paths: tuple[str, ...], directory: Path) -> None:
-        """Download files into a directory, going on where an earlier run ended; check them against the hub's digests.
+        """Download files into a directory, but those that an earlier run finished; check all against the hub's digests.
 
         Raises StepError DiskFull, or DownloadCorrupted with the bad files removed, so that another run fetches them.
         """

@@ -48,7 +48,7 @@ def inspect(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def fetch(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Bring a pinned model into the store and publish it; an interrupted download goes on where it ended.
+    """Bring a pinned model into the store and publish it. An interrupted download keeps the files it had finished.
 
     `spec`: {"artifact": name, "inputs": the artefact's, "model": {"huggingFace": {"repo", "commit"}} or
     {"persistentVolumeClaim": {"path", "digest"}}, "store": directory, "root": where the claim is mounted}.
@@ -67,6 +67,8 @@ def fetch(spec: Mapping[str, Any]) -> dict[str, Any]:
         sources.check_usable(source.files)
         paths = sources.wanted_files(source)
         staging.mkdir(exist_ok=True)
+        for unfinished in staging.rglob("*.incomplete"):
+            unfinished.unlink()  # the hub's client begins a file anew; only whole files are kept from an earlier run
         _check_space(staging, source, paths)
         _bring(source, paths, staging)
         if isinstance(source, Directory):

@@ -32,6 +32,7 @@ REASONS = frozenset(
         "ModelChanged",
         "ModelNotFound",
         "ModelUnreadable",
+        "OutputInvalid",
         "OutputMissing",
         "ParentCorrupted",
         "ParentMissing",

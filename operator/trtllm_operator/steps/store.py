@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 import time
 import uuid
 from collections.abc import Iterator, Mapping
@@ -133,9 +134,9 @@ class Store:
         meter = Meter("copying", sum(size for _path, size in files))
         staging.mkdir(parents=True)
         for path, size in files:
-            target = staging / path
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source / path, target)
+            for parent in reversed(Path(path).parents):
+                (staging / parent).mkdir(exist_ok=True)
+            shutil.copyfile(source / path, staging / path)
             meter.add(size)
 
     def _seal(
@@ -202,10 +203,11 @@ def regular_files(directory: Path) -> Iterator[tuple[str, int]]:
     """Paths below a directory and their sizes in bytes, sorted. Raises StepError for what is neither file nor
     directory: a link would be published as a name without content."""
     for path in sorted(directory.rglob("*")):
-        if path.is_symlink() or not (path.is_file() or path.is_dir()):
-            raise StepError("OutputMissing", f"{path} is a link or a special file, which the store does not take")
-        if path.is_file():
-            yield path.relative_to(directory).as_posix(), path.stat().st_size
+        status = path.lstat()
+        if stat.S_ISREG(status.st_mode):
+            yield path.relative_to(directory).as_posix(), status.st_size
+        elif not stat.S_ISDIR(status.st_mode):
+            raise StepError("OutputInvalid", f"{path} is a link or a special file, which the store does not take")
 
 
 def sha256(path: Path) -> str:
