@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from ..api.llmengine import LLMEngineSpec
 from ..catalog import Release
 from .commands import tokens_per_block
-from .model import DTYPE_BYTES, ModelFacts
+from .config import DTYPE_BYTES
+from .model import ModelFacts
 from .precision import ResolvedPrecision
 from .target import TargetGpu
 from .terms import MIB, Term, bytes_text, ceil_div, round_up

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from ..api.llmengine import LLMEngineSpec
 from ..catalog import Format, KvCacheFormat, Release
 from ..catalog.schema import SourceCheckpoint
-from .model import DTYPE_BYTES, ModelFacts
+from .config import DTYPE_BYTES
+from .model import ModelFacts
 
 
 @dataclass(frozen=True)

@@ -179,6 +179,19 @@ def test_no_report_makes_reading_raise_anything_else(report: dict[str, Any]) -> 
         read_report(report)
 
 
+TENSOR_GROUPS = st.lists(st.lists(ANY_JSON, max_size=5) | ANY_JSON, max_size=4)
+
+
+@given(st.fixed_dictionaries({}, optional={"groups": TENSOR_GROUPS, "rest": ANY_JSON, "bytes": ANY_JSON}))
+def test_no_tensors_make_reading_raise_anything_else(tensors: dict[str, Any]) -> None:
+    refused = ""
+    try:
+        read_report({"config": SMOLLM2, "tensors": tensors})
+    except ModelUnreadable as error:
+        refused = str(error)
+    assert "\n" not in refused
+
+
 def test_facts_survive_the_status_field() -> None:
     facts = read_config(SMOLLM2, smollm2_tensors())
     stored = json.loads(json.dumps(facts.to_facts()))
