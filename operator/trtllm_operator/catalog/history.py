@@ -16,7 +16,7 @@ Line = Annotated[str, Field(pattern=r"^[0-9]+\.[0-9]+$")]
 class Entry(BaseModel):
     """Base of everything read from the catalogue's files: immutable, unknown keys refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 def order(line: str) -> tuple[int, int]:
