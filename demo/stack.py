@@ -15,7 +15,8 @@ from typing import Any
 
 import yaml
 
-from images.build import BuiltImage, Cache, build_all, cache_directory, select
+from images.build import build_all, select
+from images.cache import BuiltImage, Cache, cache_directory
 from images.progress import Progress
 from tests.cluster import Cluster
 from tests.cluster.build import programs
