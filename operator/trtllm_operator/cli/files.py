@@ -19,25 +19,23 @@ _SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 def read_document(path: str) -> dict[str, Any]:
     """The one YAML or JSON object of a file, `-` for standard input. Raises CliError."""
-    text = _read(path)
-    try:
-        documents = [d for d in yaml.load_all(text, Loader=_SafeLoader) if d is not None]
-    except yaml.YAMLError as error:
-        raise CliError(f"{path} is not YAML: {error}") from None
+    documents = _documents(path)
     if len(documents) != 1:
-        raise CliError(f"{path} holds {len(documents)} documents; give one {KIND}")
-    if not isinstance(documents[0], dict):
-        raise CliError(f"{path} holds {type(documents[0]).__name__}, not an object")
+        raise CliError(f"{path} holds {len(documents)} documents; give one")
     return documents[0]
 
 
 def read_engine(path: str) -> tuple[str, LLMEngineSpec]:
-    """Name and spec of the LLMEngine in a file. Raises CliError that lists every field that is wrong."""
-    document = read_document(path)
-    if document.get("kind") != KIND or document.get("apiVersion") != API_VERSION:
-        raise CliError(
-            f"{path} holds a {document.get('apiVersion')} {document.get('kind')}, not a {API_VERSION} {KIND}"
-        )
+    """Name and spec of the one LLMEngine in a file, which may hold other objects beside it.
+
+    Raises CliError that lists every field that is wrong.
+    """
+    documents = _documents(path)
+    engines = [d for d in documents if d.get("kind") == KIND and d.get("apiVersion") == API_VERSION]
+    if len(engines) != 1:
+        held = ", ".join(f"{d.get('apiVersion')} {d.get('kind')}" for d in documents[:5]) or "nothing"
+        raise CliError(f"{path} holds {held}; give one {API_VERSION} {KIND}")
+    document = engines[0]
     try:
         spec = LLMEngineSpec.model_validate(document.get("spec"))
     except ValidationError as error:
@@ -83,6 +81,18 @@ def _read(path: str) -> str:
         raise CliError(f"{path} can't be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise CliError(f"{path} is not UTF-8 text") from None
+
+
+def _documents(path: str) -> list[dict[str, Any]]:
+    text = _read(path)
+    try:
+        documents = [d for d in yaml.load_all(text, Loader=_SafeLoader) if d is not None]
+    except yaml.YAMLError as error:
+        raise CliError(f"{path} is not YAML: {error}") from None
+    for document in documents:
+        if not isinstance(document, dict):
+            raise CliError(f"{path} holds {type(document).__name__}, not an object")
+    return documents
 
 
 def _field(location: tuple[int | str, ...]) -> str:

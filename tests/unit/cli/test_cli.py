@@ -27,6 +27,8 @@ SPEC: dict[str, Any] = {
     "storage": {"persistentVolumeClaim": {"claimName": "engines"}},
 }
 
+ENGINE = "kind: LLMEngine\napiVersion: llmengine.dev/v1alpha1"
+
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
@@ -82,6 +84,14 @@ def test_a_plan_for_programs(model: Path, manifest: Any, output: str, load: Any)
     assert numbers["kv_cache_bytes_per_token"]["value"] == 23_040
     assert numbers["kv_cache_bytes_per_token"]["unit"] == "B"
     assert [a["type"] for a in plan["artifacts"]] == ["Model", "Checkpoint", "Engine"]
+
+
+@pytest.mark.parametrize("name", ["smollm2", "llama-3.1-8b"])
+def test_the_samples_can_be_planned(model: Path, name: str) -> None:
+    """smollm2.yaml holds a claim beside its LLMEngine."""
+    sample = Path(__file__).parents[3] / "manifests" / "samples" / f"{name}.yaml"
+    code, out, err = run("plan", "-f", str(sample), "--model", str(model))
+    assert code == 0, out + err
 
 
 def test_explain_derives_one_number(model: Path, manifest: Any) -> None:
@@ -155,10 +165,11 @@ def test_what_the_catalogue_knows(tmp_path: Path) -> None:
     ("text", "says"),
     [
         ("a: b: c", "is not YAML"),
-        ("", "holds 0 documents; give one LLMEngine"),
-        ("a: 1\n---\nb: 2", "holds 2 documents"),
+        ("", "holds nothing; give one llmengine.dev/v1alpha1 LLMEngine"),
+        ("a: 1\n---\nb: 2", "holds None None, None None; give one llmengine.dev/v1alpha1 LLMEngine"),
+        (f"{ENGINE}\n---\n{ENGINE}", "LLMEngine, llmengine.dev/v1alpha1 LLMEngine; give one"),
         ("[1, 2]", "holds list, not an object"),
-        ("kind: Pod\napiVersion: v1", "holds a v1 Pod, not a llmengine.dev/v1alpha1 LLMEngine"),
+        ("kind: Pod\napiVersion: v1", "holds v1 Pod; give one llmengine.dev/v1alpha1 LLMEngine"),
         ("kind: LLMEngine\napiVersion: llmengine.dev/v1alpha1", "is no valid LLMEngine: spec"),
     ],
 )
