@@ -19,7 +19,7 @@ class SamplingParameters:
     repetition_penalty: float = 1.0
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
-    min_tokens: int = 1
+    min_tokens: int = 0
     bad_words: tuple[tuple[int, ...], ...] = ()
     embedding_bias: Floats | None = None
 
@@ -35,7 +35,7 @@ class SamplingParameters:
             and self.repetition_penalty == 1.0
             and not self.presence_penalty
             and not self.frequency_penalty
-            and self.min_tokens <= 1
+            and self.min_tokens <= 0
             and not self.bad_words
             and self.embedding_bias is None
         )

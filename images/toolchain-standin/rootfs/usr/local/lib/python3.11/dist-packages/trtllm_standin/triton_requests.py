@@ -117,7 +117,7 @@ def parse_request(inputs: Inputs, *, batched: bool, exclude_input: bool) -> list
             repetition_penalty=scalar("repetition_penalty", 1.0),
             presence_penalty=scalar("presence_penalty", 0.0),
             frequency_penalty=scalar("frequency_penalty", 0.0),
-            min_tokens=scalar("min_tokens", 1),
+            min_tokens=scalar("min_tokens", 0),
             bad_words=_words(inputs, "bad_words_list", row, batched),
             embedding_bias=bias if bias is not None and bias.any() else None,
         )
