@@ -10,7 +10,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -105,6 +105,8 @@ class Watcher:
             clusterwide=not self._namespaces,
             namespaces=self._namespaces,
             standalone=True,
+            # Unused without peers, yet kopf would look for the user's name, which a Pod's user need not have.
+            identity=cast(Any, "standalone"),
             stop_flag=self._stop,
         )
         on_started()
