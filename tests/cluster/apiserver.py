@@ -14,8 +14,7 @@ import tempfile
 from pathlib import Path
 from types import TracebackType
 
-from tests.cluster import components
-from tests.cluster.binaries import kube
+from tests.cluster import build, components
 from tests.cluster.client import Client
 from tests.cluster.errors import ClusterError
 from tests.cluster.waiting import wait_until
@@ -53,7 +52,7 @@ class ApiServer:
         return self._running.directory
 
     def start(self) -> None:
-        binary = kube()
+        binary = build.programs().kube
         self._directory = Path(tempfile.mkdtemp(prefix="llmengine-apiserver-"))
         secure, client, peer = _free_ports(3)
         plane = components.ControlPlane(

@@ -89,7 +89,9 @@ def build_extra(name: str) -> Path:
     if not (directory / name).is_file():
         _require_go()
         with locked("build"), step(f"Build {name}"):
-            run("env", "CGO_ENABLED=0", f"GOBIN={directory}", "go", "install", "-trimpath", "-ldflags=-s -w", package)
+            environment = ("CGO_ENABLED=0", f"GOBIN={directory}")
+            install = ("go", "install", "-trimpath", "-ldflags=-s -w", package)
+            run("env", *environment, *install, timeout_seconds=BUILD_SECONDS)
     return directory / name
 
 

@@ -1,7 +1,7 @@
 # The local cluster. Included by the main Makefile, which sets PYTHON to the virtual environment's interpreter.
 PYTHON ?= .venv/bin/python
 
-.PHONY: cluster-build cluster-up cluster-down clean-cluster
+.PHONY: cluster-build cluster-up cluster-down
 
 cluster-build: ## Build the local cluster's programs (cached by content)
 	@$(PYTHON) -m tests.cluster build
@@ -9,5 +9,5 @@ cluster-build: ## Build the local cluster's programs (cached by content)
 cluster-up: ## Bring the local cluster up
 	@$(PYTHON) -m tests.cluster up
 
-cluster-down clean-cluster: ## Take the local cluster down and remove every trace of it
+cluster-down: ## Take the local cluster down and remove every trace of it
 	@$(PYTHON) -m tests.cluster down
