@@ -76,10 +76,11 @@ def run(
     command: Sequence[str],
     *,
     cwd: Path | None = None,
-    whole_group: bool = True,
+    forward: Callable[[int, int], None] = os.killpg,
     keep: Callable[[str], bool] = lambda _line: False,
 ) -> Outcome:
-    """Run a command to its end. SIGTERM and SIGINT go to its process group, or to it alone.
+    """Run a command to its end. SIGTERM and SIGINT are passed on by `forward`, which gets the child's process id (its
+    group's too) and the signal; by default they go to the whole group.
 
     Raises FileNotFoundError or PermissionError when it cannot be started. Call from the main thread.
     """
@@ -91,7 +92,7 @@ def run(
         if child is None or child.poll() is not None:
             return
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid, number) if whole_group else os.kill(child.pid, number)
+            forward(child.pid, number)
 
     def on_signal(number: int, _frame: FrameType | None) -> None:
         nonlocal signalled

@@ -15,6 +15,11 @@ _ARGPARSE = re.compile(r"^\S+: error: (?P<what>.+)$")
 _LAST_LINES = 4
 _LINE_CHARACTERS = 400
 _NOISE = re.compile(r"^\s*(\^+|~+|File \".*|warnings\.warn.*|\|.*|\+[-+]+.*|.*\d+%\|.*)?\s*$")
+_TRITON_PREFIX = re.compile(r"^[EWI]\d{4} \S+ \d+ \S+\] ")
+_BACKEND_STACK = re.compile(r"\\n\\nAt:.*$")
+"""Where the Python backend's exceptions were raised: written into the line, of no use to who applied the object."""
+_TRITON_NOISE = re.compile(r"CudaDriverHelper has not been initialized")
+_NAMES_THE_MODEL = re.compile(r"failed to load '")
 _SPEAKS_OF_AN_ERROR = re.compile(r"^(\w+\.)*\w*(Error|Exception)\b|\[E\]|\[ERROR\]|\berror\b", re.IGNORECASE)
 
 
@@ -123,9 +128,21 @@ def speaks_of_an_error(line: str) -> bool:
 
 def last_words(lines: Sequence[str]) -> str:
     """The few lines that say why: the last that name an error, else the last that say anything."""
-    said = [line.strip()[:_LINE_CHARACTERS] for line in lines if not _NOISE.match(line)]
+    said = [_plain(line) for line in lines if not _NOISE.match(line)]
     errors = [line for line in said if _SPEAKS_OF_AN_ERROR.search(line)]
     return "; ".join((errors or said)[-_LAST_LINES:]) or "it printed nothing"
+
+
+def load_errors(lines: Sequence[str]) -> str:
+    """Why models did not load: the lines that name one where there are such, else the first errors. The first is the
+    cause; ensembles that miss the model come after it."""
+    said = dict.fromkeys(_plain(line) for line in lines if not _TRITON_NOISE.search(line))
+    naming = [line for line in said if _NAMES_THE_MODEL.search(line)]
+    return "; ".join((naming or list(said))[:_LAST_LINES])
+
+
+def _plain(line: str) -> str:
+    return _BACKEND_STACK.sub("", _TRITON_PREFIX.sub("", line.strip())).strip('"')[:_LINE_CHARACTERS]
 
 
 def tool_failure(tool: str, outcome: Outcome, before: HostMemory, after: HostMemory) -> StepError:
@@ -157,7 +174,7 @@ def known_failure(what: str, lines: Iterable[str], skip: frozenset[str] = frozen
             continue
         for line in lines:
             if match := known.pattern.search(line):
-                message = f"{what}. {known.advice(match)} It said: {line.strip()[:_LINE_CHARACTERS]}"
+                message = f"{what}. {known.advice(match)} It said: {_plain(line)}"
                 return StepError(known.reason, message, retryable=known.reason in _RETRYABLE)
     return None
 

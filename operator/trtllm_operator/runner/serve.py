@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import signal
+import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +16,9 @@ from . import child, classify, gpu, manifest, memory, produce, repository
 from .report import StepError, progress
 
 TRITONSERVER = "/opt/tritonserver/bin/tritonserver"
+_UNLOAD_SECONDS = 20
+"""What unloading the models takes beyond the last request."""
+_POLL_SECONDS = 0.1
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json")
 
 
@@ -48,9 +55,10 @@ def command(spec: Mapping[str, Any]) -> list[str]:
     ranks = [_rank_command(spec, rank) for rank in range(spec["world_size"])]
     if len(ranks) == 1:
         return ranks[0]
-    line = ["mpirun", "--allow-run-as-root"]
-    for rank, words in enumerate(ranks):
-        line += [*([":"] if rank else []), "-n", "1", *words]
+    leader = ["sh", "-c", 'echo $$ > "$0"; exec "$@"', str(_leader_file(spec)), *ranks[0]]
+    line = ["mpirun", "--allow-run-as-root", "-n", "1", *leader]
+    for words in ranks[1:]:
+        line += [":", "-n", "1", *words]
     return line
 
 
@@ -59,7 +67,7 @@ def serve(spec: Mapping[str, Any]) -> int:
     prepare(spec)
     before = memory.read()
     try:
-        outcome = child.run(command(spec), whole_group=False, keep=classify.speaks_of_an_error)
+        outcome = child.run(command(spec), forward=_forward(spec), keep=classify.speaks_of_an_error)
     except OSError as error:
         raise StepError(
             "ToolMissing", f"this image has no {command(spec)[0]} that can be run: {error.strerror}"
@@ -73,6 +81,8 @@ def serve(spec: Mapping[str, Any]) -> int:
             "them; they were cut off",
             retryable=True,
         )
+    if spec["world_size"] > 1:
+        return 0  # mpirun's status is that of the ranks that were ended after the first had drained
     return outcome.status if outcome.status >= 0 else 128 - outcome.status
 
 
@@ -84,10 +94,46 @@ def server_failure(outcome: child.Outcome, before: memory.HostMemory, after: mem
     lines = (*outcome.kept, *outcome.tail)
     if failure := classify.known_failure(what, lines):
         return failure
-    said = classify.last_words(outcome.kept or outcome.tail)
+    said = classify.load_errors(outcome.kept) or classify.last_words(outcome.tail)
     if outcome.status == -signal.SIGSEGV:
         return StepError("ModelLoadFailed", f"{what}: the server crashed. {said}", retryable=True)
     return StepError("ModelLoadFailed", f"{what}: {said}", retryable=True)
+
+
+def _leader_file(spec: Mapping[str, Any]) -> Path:
+    """Where rank 0 leaves its process id."""
+    return Path(spec["repository"]).with_name("rank0.pid")
+
+
+def _forward(spec: Mapping[str, Any]) -> Callable[[int, int], None]:
+    if spec["world_size"] == 1:
+        return os.kill
+    _leader_file(spec).unlink(missing_ok=True)
+    return lambda mpirun, number: _drain_leader(mpirun, number, _leader_file(spec), spec["exit_timeout_seconds"])
+
+
+def _drain_leader(mpirun: int, number: int, leader_file: Path, exit_timeout_seconds: int) -> None:
+    """Pass a signal to rank 0 alone, and to mpirun once rank 0 is gone.
+
+    mpirun itself kills every rank one second after it is told to end (Open MPI 4.1, odls_base_sigkill_timeout), which
+    would cut off what rank 0 still serves; and it does not end by itself while other ranks hold their part.
+    """
+    try:
+        leader = int(leader_file.read_text())
+    except (OSError, ValueError):
+        os.kill(mpirun, number)
+        return
+
+    def end_the_others() -> None:
+        deadline = time.monotonic() + exit_timeout_seconds + _UNLOAD_SECONDS
+        while Path(f"/proc/{leader}").exists() and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(mpirun, number)
+
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(leader, number)
+    threading.Thread(target=end_the_others, daemon=True).start()
 
 
 def _rank_command(spec: Mapping[str, Any], rank: int) -> list[str]:

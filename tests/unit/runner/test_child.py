@@ -5,6 +5,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -53,8 +54,8 @@ def test_memory_of_the_largest_process_is_measured() -> None:
     assert child.run(python("x = b'x' * 300_000_000")).peak_process_bytes > 300_000_000
 
 
-@pytest.mark.parametrize("whole_group", [True, False])
-def test_sigterm_is_passed_on(whole_group: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("forward", [os.killpg, os.kill])
+def test_sigterm_is_passed_on(forward: Callable[[int, int], None], tmp_path: Path) -> None:
     ready = tmp_path / "ready"
     program = f"""
 import signal, sys, pathlib
@@ -70,6 +71,6 @@ signal.pause()
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=terminate_once_ready).start()
-    outcome = child.run(python(program), whole_group=whole_group)
+    outcome = child.run(python(program), forward=forward)
     assert (outcome.status, outcome.signalled) == (7, signal.SIGTERM)
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
