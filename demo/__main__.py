@@ -19,7 +19,7 @@ from tests.cluster import ClusterError
 from . import client, questions
 from .follow import StalledError, until_ready
 from .kubectl import Kubectl, KubectlError, WaitedTooLong, wait_for
-from .stack import make_namespace, reference, up
+from .stack import make_namespace, reference, remove_namespace, up
 
 NAMESPACE, NAME = "demo", "smollm2"
 MANIFEST = Path(__file__).parent / "llmengine.yaml"
@@ -45,7 +45,9 @@ def _demo(progress: Progress) -> None:
     progress.say("No GPU here: TensorRT-LLM's commands, kernels and nvidia-smi are stand-ins; Kubernetes, Triton and")
     progress.say("the model are real.")
     stack = up(progress)
-    kubectl = make_namespace(stack, NAMESPACE)
+    with progress.step("an empty namespace"):
+        remove_namespace(stack, NAMESPACE)
+        kubectl = make_namespace(stack, NAMESPACE)
     manifest: dict[str, Any] = yaml.safe_load(MANIFEST.read_text())
     targets = [t["name"] for t in manifest["spec"]["targets"]]
 

@@ -90,13 +90,18 @@ def install_operator(stack: Stack, **overrides: Any) -> None:
         "artifactGraceSeconds": GRACE_SECONDS,
         **overrides,
     }
+    where = ("--namespace", OPERATOR_NAMESPACE, "--kubeconfig", stack.cluster.kubeconfig)
+    helm = programs().helm
+    releases = json.loads(run(helm, "list", "--output", "json", *where))
+    if any(r["name"] == OPERATOR and r["status"].startswith("pending-") for r in releases):
+        # An installation was killed half-way, and helm would refuse to go on. The chart keeps its CRDs.
+        run(helm, "uninstall", OPERATOR, "--wait", *where, timeout_seconds=120)
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
         yaml.safe_dump(values, file)
         file.flush()
         run(
-            *(programs().helm, "upgrade", "--install", OPERATOR, ROOT / "charts" / OPERATOR),
-            *("--namespace", OPERATOR_NAMESPACE, "--create-namespace", "--values", file.name),
-            *("--kubeconfig", stack.cluster.kubeconfig, "--wait", "--timeout", "3m"),
+            *(helm, "upgrade", "--install", OPERATOR, ROOT / "charts" / OPERATOR, *where),
+            *("--create-namespace", "--values", file.name, "--wait", "--timeout", "3m"),
             timeout_seconds=200,
         )
 

@@ -85,7 +85,7 @@ class Inputs(Object):
     image: Annotated[str | None, Field(max_length=512)] = None
     """Toolchain image, by digest."""
     command: Annotated[tuple[Annotated[str, Field(max_length=1024)], ...], Field(max_length=128)] = ()
-    """Effective command line; {parent}, {model} and {output} stand for the mounted directories."""
+    """Effective command line; {parent} and {output} stand for the mounted directories."""
     gpu: GpuClass | None = None
     """GPU that an Engine is built on and for."""
     storage: Storage

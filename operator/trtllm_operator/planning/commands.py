@@ -1,6 +1,6 @@
 """Effective command lines of an artefact: every flag that matters is passed, so that no default of a release decides.
 
-`{model}`, `{parent}` and `{output}` stand for the mounted directories of the model, of the artefact it is made from and
+`{parent}` and `{output}` stand for the mounted directories of the artefact it is made from and
 of what is made. A flag is passed only if the release has it, and its value is checked against the release's choices.
 """
 
@@ -141,7 +141,7 @@ def _command(release: Release, name: str) -> Command:
 def _convert(spec: LLMEngineSpec, facts: ModelFacts, precision: ResolvedPrecision, command: Command) -> tuple[str, ...]:
     parallelism = spec.parallelism
     arguments: list[tuple[str, str | int | None]] = [
-        ("--model_dir", "{model}"),
+        ("--model_dir", "{parent}"),
         ("--output_dir", "{output}"),
         ("--dtype", precision.dtype),
         ("--tp_size", parallelism.tensor),
@@ -159,7 +159,7 @@ def _convert(spec: LLMEngineSpec, facts: ModelFacts, precision: ResolvedPrecisio
 
 def _quantize(spec: LLMEngineSpec, precision: ResolvedPrecision, command: Command) -> tuple[str, ...]:
     arguments: list[tuple[str, str | int | None]] = [
-        ("--model_dir", "{model}"),
+        ("--model_dir", "{parent}"),
         ("--output_dir", "{output}"),
         ("--dtype", precision.dtype),
         ("--tp_size", spec.parallelism.tensor),

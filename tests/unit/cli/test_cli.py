@@ -60,7 +60,7 @@ def test_a_spec_that_works_says_what_is_built_and_exits_0(model: Path, manifest:
     code, out, _ = run("plan", "-f", manifest(), "--model", str(model))
     assert code == 0
     assert "target h100 on NVIDIA-H100-80GB-HBM3: works" in out
-    assert "convert_checkpoint.py --model_dir {model}" in out
+    assert "convert_checkpoint.py --model_dir {parent}" in out
     assert "kv_cache_bytes_per_token" in out
     assert "\x1b[" not in out, "no colour where no terminal is"
 
