@@ -95,6 +95,19 @@ def gpu_affinity(gpu: GpuClass) -> dict[str, Any]:
     }
 
 
+AWAY_FROM_GPUS = {
+    "nodeAffinity": {
+        "preferredDuringSchedulingIgnoredDuringExecution": [
+            {
+                "weight": 100,
+                "preference": {"matchExpressions": [{"key": PRODUCT_LABEL, "operator": "DoesNotExist"}]},
+            }
+        ]
+    }
+}
+"""For work that needs no GPU: the hosts of GPUs are left to what does, where there are others."""
+
+
 def tolerations(placement: common.NodePlacement, *, gpu: bool) -> list[dict[str, Any]]:
     """The user's tolerations and, for a Pod that asks for GPUs, of the taint that GPU nodes usually carry."""
     own = [{"key": GPU_RESOURCE, "operator": "Exists", "effect": "NoSchedule"}] if gpu else []

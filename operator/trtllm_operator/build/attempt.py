@@ -117,11 +117,20 @@ def _pod_state(pod: Obj) -> State:
                 return Waiting(
                     "ContainerNotCreated", f"container {container['name']}: {waiting.get('message', '')}", stuck=True
                 )
-        if "running" in state:
-            return Running(container["name"], node)
+    if step := _current_step(pod):
+        return Running(step, node)
     if not node:
         return Waiting("PodStarting", "waits for the scheduler")
     return Waiting("PodStarting", f"starting on node {node}{_mounts(pod)}")
+
+
+def _current_step(pod: Obj) -> str | None:
+    """The container that runs, or is next while the Pod is between two; None before the first has started."""
+    containers = container_statuses(pod)
+    if not any({"running", "terminated"} & set(c.get("state", {})) for c in containers):
+        return None
+    ongoing = next((c for c in containers if "terminated" not in c.get("state", {})), containers[-1])
+    return str(ongoing["name"])
 
 
 def _mounts(pod: Obj) -> str:

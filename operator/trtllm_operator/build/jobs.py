@@ -11,6 +11,7 @@ from ..api.engineartifact import EngineArtifactSpec, Policy
 from ..config import OperatorConfig
 from ..objects import (
     ARTIFACT,
+    AWAY_FROM_GPUS,
     ATTEMPT,
     CONTAINER_SECURITY,
     GPU_RESOURCE,
@@ -105,6 +106,8 @@ def base_pod(placement: Policy, volumes_: list[dict[str, Any]], *, gpu: bool = F
         "securityContext": POD_SECURITY,
         "volumes": volumes_,
     }
+    if not gpu:
+        pod["affinity"] = AWAY_FROM_GPUS
     if placement.node_selector:
         pod["nodeSelector"] = dict(placement.node_selector)
     if tolerated := tolerations(placement, gpu=gpu):

@@ -100,6 +100,12 @@ def test_the_status_names_step_and_node_while_the_build_runs() -> None:
     assert made.create == ()
 
 
+def test_between_two_steps_the_next_one_is_named() -> None:
+    between = [ended("stage", 0), waiting("build", "PodInitializing")]
+    made = plan(snapshot(jobs=(job(1, POLICY),), pods=(pod(1, initContainerStatuses=between),)))
+    assert (made.status["phase"], made.status["reason"]) == ("Running", "RunningBuild")
+
+
 def test_success_is_recorded_with_what_the_publication_reported() -> None:
     report = {
         "result": {
