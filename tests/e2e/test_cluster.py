@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import ssl
+import urllib.error
+import urllib.request
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster import Cluster, ClusterError, build, images
+from tests.cluster import Cluster, ClusterError, build, config, images, node
 from tests.cluster.client import Client
 from tests.cluster.kubectl import kubectl
 from tests.cluster.waiting import wait_until
@@ -76,6 +79,15 @@ class Sandbox:
         printed = self.kubectl("logs", name)
         assert pod["status"]["phase"] == "Succeeded", f"Pod {name} failed: {printed}"
         return printed
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Cluster:
+    """The cluster that KUBECONFIG names, or the local one, which is brought up where it is not yet."""
+    try:
+        return Cluster.connect()
+    except ClusterError:
+        return Cluster.up()
 
 
 @pytest.fixture(scope="module")
@@ -148,6 +160,27 @@ def test_a_privileged_pod_is_refused(sandbox: Sandbox) -> None:
         sandbox.start("privileged", "environment", container={"securityContext": {"privileged": True}})
 
 
+def test_a_node_may_change_only_itself(sandbox: Sandbox) -> None:
+    credentials = node.load("a100").directory / "kubeconfig"
+    with pytest.raises(ClusterError, match="node 'a100' cannot read 'h100', only its own Node object"):
+        kubectl(credentials, "annotate", "node", "h100", "llmengine.dev/test=1")
+    with pytest.raises(ClusterError, match="is not allowed to modify labels"):
+        kubectl(credentials, "label", "node", "a100", "node-restriction.kubernetes.io/test=1")
+    with pytest.raises(ClusterError, match="forbidden"):
+        kubectl(credentials, f"--namespace={sandbox.namespace}", "get", "secrets")
+
+
+def test_a_kubelet_answers_nobody_it_does_not_know(sandbox: Sandbox) -> None:
+    machine = node.load("a100")
+    address = f"{config.Network().cluster_address}:{node.FIRST_KUBELET_PORT + machine.index}"
+    # The certificate is not what this is about: `urlopen` would not get as far as the answer.
+    unverified = ssl._create_unverified_context()  # noqa: S323
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        urllib.request.urlopen(f"https://{address}/pods", context=unverified, timeout=10)
+    # The API server may ask, as who asked it may.
+    assert kubectl(sandbox.cluster.kubeconfig, "get", "--raw", "/api/v1/nodes/a100/proxy/healthz") == "ok"
+
+
 def test_a_container_beyond_its_memory_is_killed(sandbox: Sandbox) -> None:
     limited = {"resources": {"limits": {"memory": "64Mi"}}}
     sandbox.start("hungry", "allocate", "256", container=limited)
@@ -170,9 +203,9 @@ def test_an_image_that_no_node_has_cannot_be_pulled(sandbox: Sandbox) -> None:
 def test_a_shared_volume_is_one_directory_on_every_node(sandbox: Sandbox) -> None:
     directory = sandbox.cluster.create_volume(sandbox.namespace, "store")
     claim_store(sandbox)
-    for node in ("a100", "h100"):
-        on_node = {"nodeSelector": {"kubernetes.io/hostname": node}}
-        sandbox.run(f"writer-{node}", "write", f"/store/{node}", "here", **mounted(), **on_node)
+    for name in ("a100", "h100"):
+        on_node = {"nodeSelector": {"kubernetes.io/hostname": name}}
+        sandbox.run(f"writer-{name}", "write", f"/store/{name}", "here", **mounted(), **on_node)
 
     assert sandbox.cluster.host_root(sandbox.namespace, "store") == directory
     assert sorted(entry.name for entry in directory.iterdir()) == ["a100", "h100"]
