@@ -11,8 +11,8 @@ from ..api.engineartifact import EngineArtifactSpec, Policy
 from ..config import OperatorConfig
 from ..objects import (
     ARTIFACT,
-    AWAY_FROM_GPUS,
     ATTEMPT,
+    AWAY_FROM_GPUS,
     CONTAINER_SECURITY,
     GPU_RESOURCE,
     MANAGED,
