@@ -36,6 +36,7 @@ from trtllm_standin.triton_requests import RequestOptions, ResponseStream, parse
 
 FAILED = "unexpected error when creating modelInstanceState: "
 ORPHAN_CHECK_SECONDS = 0.5
+METRICS_JOIN_SECONDS = 1.0
 LOGITS = {"context_logits", "generation_logits"}
 
 
@@ -172,7 +173,8 @@ class TritonPythonModel:
 
     def finalize(self) -> None:
         self._finished.set()
-        self._metrics_thread.join()
+        # A gauge that was being set as the server stopped listening would never return.
+        self._metrics_thread.join(timeout=METRICS_JOIN_SECONDS)
         self._scheduler.stop()
 
 

@@ -96,7 +96,7 @@ class _Sequence:
 
 @dataclass(frozen=True)
 class Statistics:
-    """One moment, for the metrics."""
+    """One moment, for the metrics. `last_step_seconds` is the time of the last step, 0 before the first."""
 
     active: int
     scheduled: int
@@ -104,6 +104,7 @@ class Statistics:
     generation: int
     context_tokens: int
     iteration: int
+    last_step_seconds: int
     used_blocks: int
     free_blocks: int
 
@@ -121,6 +122,7 @@ class Scheduler:
         self._active: list[_Sequence] = []
         self._stopping = False
         self._iteration = 0
+        self._last_step_seconds = 0
         self._context_tokens = 0
         self._next_cancel_check = 0.0
         self._thread = threading.Thread(target=self._run, name="in-flight-batching", daemon=True)
@@ -168,6 +170,7 @@ class Scheduler:
                 generation=len(self._active) - context,
                 context_tokens=self._context_tokens,
                 iteration=self._iteration,
+                last_step_seconds=self._last_step_seconds,
                 used_blocks=self._pool.used_blocks,
                 free_blocks=self._pool.free_blocks,
             )
@@ -249,6 +252,7 @@ class Scheduler:
                     continue
             self._advance(sequence, logits[row], int(best[row]))
         self._iteration += 1
+        self._last_step_seconds = int(time.time())
 
     def _advance(self, sequence: _Sequence, logits: np.ndarray, best: int) -> None:  # type: ignore[type-arg]
         request = sequence.request

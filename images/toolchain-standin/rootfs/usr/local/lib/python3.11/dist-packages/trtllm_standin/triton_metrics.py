@@ -1,6 +1,5 @@
 """The backend's own metric families on Triton's /metrics, under the real names and labels."""
 
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -41,7 +40,7 @@ def gauge_values(engine: LoadedEngine, now: Statistics) -> Mapping[tuple[str, st
             "micro_batch_id": 0,
             "paused_requests": 0,
         },
-        _GENERAL: {"timestamp": int(time.time()), "iteration_counter": now.iteration},
+        _GENERAL: {"timestamp": now.last_step_seconds, "iteration_counter": now.iteration},
     }
 
 
@@ -51,6 +50,7 @@ class MetricsReporter:
     def __init__(self, pb_utils: Any, engine: LoadedEngine, model: str, version: str, now: Statistics) -> None:
         self._engine = engine
         self._gauges: dict[tuple[str, str], Any] = {}
+        self._sent: dict[tuple[str, str], float] = {}
         self._families = []
         for (family_name, description, label), values in gauge_values(engine, now).items():
             family = pb_utils.MetricFamily(
@@ -63,6 +63,13 @@ class MetricsReporter:
         self.report(now)
 
     def report(self, now: Statistics) -> None:
+        """Set the gauges that changed.
+
+        Each `set` waits for the server. At rest none may be made: a server that is about to unload the model stops
+        answering before it says so, and the caller would wait for ever.
+        """
         for (family_name, _, _), values in gauge_values(self._engine, now).items():
             for value, number in values.items():
-                self._gauges[family_name, value].set(number)
+                if self._sent.get((family_name, value)) != number:
+                    self._gauges[family_name, value].set(number)
+                    self._sent[family_name, value] = number
