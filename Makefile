@@ -22,8 +22,11 @@ help: ## List the targets
 demo: .venv/installed ## From nothing to an answer: cluster, images, operator, one LLMEngine, a rebuild without a failed request
 	@$(PYTHON) -m demo
 
-test: .venv/installed lint ## The whole suite; brings up what it needs
-	@$(PYTHON) -m tests.run
+test: .venv/installed lint ## The whole suite; sets up what it needs and leaves the cluster up (make clean-cluster)
+	@$(PYTHON) -m tests.cluster build >/dev/null
+	@$(PYTHON) -m pytest -q -n 2 tests/unit tests/integration
+	@$(PYTHON) -m pytest -q tests/e2e/test_cluster_lifecycle.py
+	@$(PYTHON) -m pytest -q tests/e2e --ignore=tests/e2e/test_cluster_lifecycle.py
 
 test-fast: .venv/installed ## Pure tests alone, under a minute
 	@$(PYTHON) -m pytest -q -n 2 tests/unit

@@ -98,7 +98,8 @@ def _passed(stack: Stack) -> str | None:
 
 def _metrics(stack: Stack) -> dict[str, float]:
     operator = stack.kubectl(OPERATOR_NAMESPACE)
-    (pod,) = operator.items("pods", "-l", f"app.kubernetes.io/name={OPERATOR}", "--field-selector=status.phase=Running")
+    pods = operator.items("pods", "-l", f"app.kubernetes.io/name={OPERATOR}", "--field-selector=status.phase=Running")
+    (pod,) = [p for p in pods if "deletionTimestamp" not in p["metadata"]]
     text = operator(
         "get", "--raw", f"/api/v1/namespaces/{OPERATOR_NAMESPACE}/pods/{pod['metadata']['name']}:8080/proxy/metrics"
     )
