@@ -40,7 +40,7 @@ def round_activation(inputs: Floats, activation: str | float | None) -> Floats:
     if activation is None:
         return inputs
     if activation == "token":
-        scale = np.maximum(np.abs(inputs).max(axis=-1, keepdims=True), 1e-12) / np.float32(E4M3_MAX)
+        scale: Floats = np.maximum(np.abs(inputs).max(axis=-1, keepdims=True), 1e-12) / np.float32(E4M3_MAX)
         return round_e4m3(inputs / scale) * scale
     static = np.float32(activation)
     return round_e4m3(inputs / static) * static
