@@ -9,8 +9,7 @@ from pathlib import Path
 
 from ..api.llmengine import ModelSource
 from ..planning.model import ModelFacts, ModelUnreadable, read_config, read_report
-from ..planning.report import TensorHeader
-from ..steps.report import StepError
+from ..runner.report import StepError
 from ..steps.source import CONFIG, Directory, read_json, weight_files
 from .errors import BAD_INPUT, UNREACHABLE, CliError
 
@@ -59,8 +58,7 @@ def _from_directory(path: Path) -> ModelFacts:
             if has_weights
             else None
         )
-        headers = None if tensors is None else {n: TensorHeader(t.dtype, t.shape) for n, t in tensors.items()}
-        return read_config(read_json(source, CONFIG), headers, quantization)
+        return read_config(read_json(source, CONFIG), tensors, quantization)
     except StepError as error:
         raise CliError(f"{path}: {error.message}") from None
     except ModelUnreadable as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -12,6 +11,7 @@ from typing import Any
 
 from . import child, classify, gpu, memory, output
 from .report import StepError, progress
+from .volume import free_space
 
 SKIP_FILE = "skip"
 """Left in the scratch directory by `stage` when the artefact is in the store already."""
@@ -110,7 +110,4 @@ def _tool_name(command: list[str]) -> str:
 def _with_disk(failure: StepError, scratch: Path) -> StepError:
     if failure.reason != "DiskFull":
         return failure
-    volume = os.statvfs(scratch)
-    free, size = volume.f_bavail * volume.f_frsize, volume.f_blocks * volume.f_frsize
-    numbers = f" {scratch} has {memory.gib(free)} of {memory.gib(size)} free."
-    return StepError("DiskFull", failure.message + numbers)
+    return StepError("DiskFull", f"{failure.message} Of {scratch}, {free_space(scratch)}.")

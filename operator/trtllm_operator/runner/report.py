@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -22,7 +23,10 @@ MAX_MESSAGE_BYTES = 4096
 REASONS = frozenset(
     {
         "ArchitectureUnsupported",
+        "ArtifactCorrupted",
         "DiskFull",
+        "DownloadCorrupted",
+        "DownloadRefused",
         "DrainTimeout",
         "EngineCorrupted",
         "EngineMismatch",
@@ -31,12 +35,21 @@ REASONS = frozenset(
         "GpuMismatch",
         "GpuUnavailable",
         "HostMemoryExhausted",
+        "HubRateLimited",
+        "HubUnreachable",
         "Internal",
+        "ModelChanged",
         "ModelLoadFailed",
+        "ModelNotFound",
+        "ModelUnreadable",
         "OutputInvalid",
+        "OutputMissing",
+        "ParentCorrupted",
+        "ParentMissing",
         "PrecisionUnsupported",
         "SharedMemoryExhausted",
         "SpecInvalid",
+        "StoreFailed",
         "TemplateMismatch",
         "Terminated",
         "TokenizerMissing",
@@ -46,7 +59,7 @@ REASONS = frozenset(
         "WorldSizeMismatch",
     }
 )
-"""Every reason the runner can give; the operator's build/failures.py knows them all."""
+"""Every reason that a step of either image can give."""
 
 
 class StepError(Exception):
@@ -100,22 +113,37 @@ def stop_on_sigterm(termination_log: Path) -> None:
     signal.signal(signal.SIGTERM, stop)
 
 
-def _json(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
-
-
 def run_step(step: Callable[[], dict[str, Any]], termination_log: Path) -> int:
     """Run a step, write its report and return the exit status. No traceback reaches the report; it goes to the log."""
     try:
-        report: dict[str, Any] = {"result": step()}
-        status = 0
+        data = encode({"result": step()})
     except StepError as error:
-        report, status = error.report(), error.status
+        failure = error
     except Exception as error:
         traceback.print_exc()
-        internal = StepError("Internal", f"the runner failed on its own account: {type(error).__name__}: {error}")
-        report, status = internal.report(), internal.status
-    if "failure" in report:
-        print(f"{report['failure']['reason']}: {report['failure']['message']}", file=sys.stderr, flush=True)
-    termination_log.write_bytes(encode(report))
-    return status
+        failure = _unforeseen(error)
+    else:
+        termination_log.write_bytes(data)
+        return 0
+    print(f"{failure.reason}: {failure.message}", file=sys.stderr, flush=True)
+    termination_log.write_bytes(encode(failure.report()))
+    return failure.status
+
+
+def _unforeseen(error: Exception) -> StepError:
+    """An error that no step has words for: a volume's, or our own."""
+    where = f" ({error.filename})" if isinstance(error, OSError) and error.filename else ""
+    if is_disk_full(error):
+        return StepError("DiskFull", f"a volume of the Pod is full{where}. Enlarge it.")
+    if isinstance(error, OSError) and error.strerror:
+        return StepError("StoreFailed", f"a volume of the Pod failed: {error.strerror}{where}", retryable=True)
+    return StepError("Internal", f"it failed on its own account: {type(error).__name__}: {error}")
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Whether the error says that a volume, or one's share of it, is full."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()

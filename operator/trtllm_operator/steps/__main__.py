@@ -5,19 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from . import model, publish
-from .report import StepError, run_step, stop_on_sigterm
+from ..runner.report import StepError, run_step, stop_on_sigterm
 
-_STEPS = {
-    "inspect": model.inspect,
-    "fetch": model.fetch,
-    "stage": publish.stage,
-    "publish": publish.publish,
-    "collect": publish.collect,
-}
+_STEPS = {"inspect": "model", "fetch": "model", "stage": "publish", "publish": "publish", "collect": "publish"}
+"""The module of each step, imported when it runs: every build and every server waits for `stage`, which needs few."""
 _TERMINATION_LOG = Path("/dev/termination-log")
 
 
@@ -35,7 +30,9 @@ def main(arguments: list[str] | None = None) -> int:
             spec = json.loads(options.spec)
         except ValueError as error:
             raise StepError("SpecInvalid", f"--spec is not JSON: {error}") from None
-        return _STEPS[options.step](spec)
+        module = import_module(f".{_STEPS[options.step]}", __package__)
+        result: dict[str, Any] = getattr(module, options.step)(spec)
+        return result
 
     return run_step(step, options.termination_log)
 

@@ -22,9 +22,11 @@ from huggingface_hub.errors import (
 from huggingface_hub.hf_api import RepoFile
 from huggingface_hub.utils.tqdm import disable_progress_bars
 
-from .report import StepError, disk_full, is_disk_full
-from .source import Tensor
-from .store import Meter, sha256
+from ..planning.report import TensorHeader
+from ..runner.manifest import sha256
+from ..runner.report import StepError, is_disk_full
+from ..runner.volume import disk_full
+from .store import Meter
 
 TOKEN_PATH = "HF_TOKEN_PATH"  # noqa: S105 (the name of a variable that holds a path)
 _WORKERS = 8
@@ -49,14 +51,14 @@ class Hub:
     def read(self, path: str) -> bytes:
         return Path(self._ask(lambda: self._download_one(path))).read_bytes()
 
-    def tensors(self, path: str) -> Mapping[str, Tensor]:
+    def tensors(self, path: str) -> Mapping[str, TensorHeader]:
         try:
             found = self._ask(
                 lambda: self._api.parse_safetensors_file_metadata(self.repo, path, revision=self.revision)
             )
         except (SafetensorsParsingError, NotASafetensorsRepoError) as error:
             raise StepError("ModelUnreadable", f"{path} is not a safetensors file: {error}") from None
-        return {name: Tensor(info.dtype, tuple(info.shape)) for name, info in found.tensors.items()}
+        return {name: TensorHeader(info.dtype, tuple(info.shape)) for name, info in found.tensors.items()}
 
     def download(self, paths: tuple[str, ...], directory: Path) -> None:
         """Download files into a directory, but those that an earlier run finished; check all against the hub's digests.

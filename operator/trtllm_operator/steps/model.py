@@ -11,12 +11,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ..planning.report import DTYPE_BITS, TensorHeader, make_report
+from ..runner.report import StepError, progress
+from ..runner.volume import disk_full
 from . import source as sources
 from .hub import Hub
-from .report import StepError, disk_full, progress
-from .source import Directory, Source, Tensor
+from .source import Directory, Source
 from .store import Meter, Store
-from .summary import summarise
 
 _HUB_FOLDER = ".cache"
 """Where the hub's client keeps what it needs to go on after an interruption."""
@@ -35,12 +36,14 @@ def inspect(spec: Mapping[str, Any]) -> dict[str, Any]:
     tokenizer = sources.check_usable(source.files)
     config = sources.read_json(source, sources.CONFIG)
     quantisation = sources.read_json(source, _QUANT_CONFIG) if _QUANT_CONFIG in source.files else None
-    tensors: dict[str, Tensor] = {}
+    tensors: dict[str, TensorHeader] = {}
     with ThreadPoolExecutor(_HEADERS_AT_ONCE) as pool:
         for header in pool.map(source.tensors, sources.weight_files(source)):
             tensors.update(header)
+    if unknown := sorted({tensor.dtype for tensor in tensors.values()} - DTYPE_BITS.keys()):
+        raise StepError("ModelUnreadable", f"the model has tensors of type {', '.join(unknown)}, which is not known")
     return {
-        **summarise(config, tensors, quantisation),
+        **make_report(config, tensors, quantisation),
         "revision": source.revision,
         "tokenizer": tokenizer,
         "downloadBytes": sum(source.files[path] for path in sources.wanted_files(source)),

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .report import StepError, progress
+from ..runner.report import StepError, progress
 from .store import Store
 
 SKIP_FILE = "skip"

@@ -6,12 +6,12 @@ import hashlib
 import json
 import struct
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, Protocol
 
-from .report import StepError
+from ..planning.report import TensorHeader
+from ..runner.report import StepError
 
 CONFIG = "config.json"
 SAFETENSORS_INDEX = "model.safetensors.index.json"
@@ -21,14 +21,6 @@ _SMALL_FILES = ("*.json", "*.txt", "*.model", "*.tiktoken", "*.jinja")
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 _MAX_HEADER_BYTES = 100_000_000
 """The safetensors library's own limit."""
-
-
-@dataclass(frozen=True)
-class Tensor:
-    """One tensor of a safetensors header."""
-
-    dtype: str
-    shape: tuple[int, ...]
 
 
 class Source(Protocol):
@@ -42,7 +34,7 @@ class Source(Protocol):
     def read(self, path: str) -> bytes:
         """The content of a small file."""
 
-    def tensors(self, path: str) -> Mapping[str, Tensor]:
+    def tensors(self, path: str) -> Mapping[str, TensorHeader]:
         """The header of a safetensors file."""
 
 
@@ -123,7 +115,7 @@ class Directory:
     def read(self, path: str) -> bytes:
         return (self.path / path).read_bytes()
 
-    def tensors(self, path: str) -> Mapping[str, Tensor]:
+    def tensors(self, path: str) -> Mapping[str, TensorHeader]:
         size = self.files[path]
         with (self.path / path).open("rb") as file:
             try:
@@ -132,7 +124,7 @@ class Directory:
                     raise ValueError(f"a header of {header_bytes} bytes")  # noqa: TRY301
                 header = json.loads(file.read(header_bytes))
                 header.pop("__metadata__", None)
-                found = {name: Tensor(entry["dtype"], tuple(entry["shape"])) for name, entry in header.items()}
+                found = {name: TensorHeader(entry["dtype"], tuple(entry["shape"])) for name, entry in header.items()}
                 end = 8 + header_bytes + max((entry["data_offsets"][1] for entry in header.values()), default=0)
             except (struct.error, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
                 raise StepError("ModelUnreadable", f"{path} is not a safetensors file: {error}") from None

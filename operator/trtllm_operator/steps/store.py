@@ -20,12 +20,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .report import StepError, disk_full, is_disk_full, progress
+from ..runner.manifest import MANIFEST_FILE, sha256
+from ..runner.report import StepError, is_disk_full, progress
+from ..runner.volume import disk_full
 
-MANIFEST_FILE = "manifest.json"
 MANIFEST_VERSION = 1
 _STAGING = ".staging"
-_CHUNK_BYTES = 8 << 20
 _THREADS = 4
 _PROGRESS_SECONDS = 5.0
 
@@ -208,15 +208,6 @@ def regular_files(directory: Path) -> Iterator[tuple[str, int]]:
             yield path.relative_to(directory).as_posix(), status.st_size
         elif not stat.S_ISDIR(status.st_mode):
             raise StepError("OutputInvalid", f"{path} is a link or a special file, which the store does not take")
-
-
-def sha256(path: Path) -> str:
-    """Lower-case hexadecimal SHA-256 of a file."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(_CHUNK_BYTES):
-            digest.update(chunk)
-    return digest.hexdigest()
 
 
 _REMEDY = "Delete its EngineArtifact, and it is made again."

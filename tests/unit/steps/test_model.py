@@ -16,8 +16,8 @@ import pytest
 from aiohttp import web
 
 from trtllm_operator.planning import report as planner
+from trtllm_operator.runner.report import StepError
 from trtllm_operator.steps import model
-from trtllm_operator.steps.report import StepError
 from trtllm_operator.steps.source import Directory
 
 from .conftest import CONFIG, GOOD_TOKEN, POOR_TOKEN, HubServer, Steps, let_pass, write_model

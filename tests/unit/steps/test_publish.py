@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from trtllm_operator.runner import manifest as runner_manifest
-from trtllm_operator.runner.report import StepError as RunnerError
+from trtllm_operator.runner.report import StepError
 from trtllm_operator.steps.publish import collect, publish, stage
-from trtllm_operator.steps.report import StepError
 from trtllm_operator.steps.store import Store
 
 BUILD = {"gpu": "NVIDIA H100 80GB HBM3", "durationSeconds": 7, "peakHostMemoryBytes": 123}
@@ -92,7 +91,7 @@ class TestPublish:
         directory = pod.store.directory("engine-1")
         assert runner_manifest.verify(directory)["build"] == BUILD
         (directory / "rank0.engine").write_text("ENGINE")
-        with pytest.raises(RunnerError, match=r"rank0\.engine"):
+        with pytest.raises(StepError, match=r"rank0\.engine"):
             runner_manifest.verify(directory)
 
     def test_as_a_process_it_writes_the_termination_message(self, pod: Pod, tmp_path: Path) -> None:

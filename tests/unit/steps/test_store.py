@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from trtllm_operator.runner.report import StepError
 from trtllm_operator.steps import store as store_module
-from trtllm_operator.steps.report import StepError
 from trtllm_operator.steps.store import Published, Store
 
 FILES = {"config.json": b"{}", "rank0.engine": b"engine" * 10_000, "lora/0/adapter_config.json": b"{}"}
