@@ -121,7 +121,7 @@ def _tables(kubectl: Kubectl) -> None:
             target["gpu"],
             target["servedArtifact"],
             f"{target['readyReplicas']} of {target['replicas']}",
-            f"{target['kvCacheTokens']:,}",
+            f"{target['plan']['kvCacheTokens']:,}",
         )
     console.print(serving)
 

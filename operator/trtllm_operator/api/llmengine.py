@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
 from .common import NodePlacement, ResourceRequirements, SecretKeyReference, Storage, TargetName
 from .conditions import Conditions
+from .fields import BatchSize, BeamWidth, Dtype, KvCacheDtype, Percent, Quantization, QueueSize, Ranks, TokenCount
 from .markers import Cel, Extension, ListMap, Name, Object, Status
+from .overrides import BudgetsOverride, ParallelismOverride, PrecisionOverride, ServingOverride
 
 KIND = "LLMEngine"
 PLURAL = "llmengines"
@@ -30,11 +32,6 @@ ROOT_RULES = (
         field_path=".metadata.name",
     ),
 )
-
-Dtype = Literal["auto", "float16", "bfloat16", "float32"]
-Quantization = Literal["none", "fp8", "fp8_rowwise", "int8_wo", "int4_wo", "int4_awq", "int8_sq", "w4a8_awq", "nvfp4"]
-KvCacheDtype = Literal["auto", "fp8", "int8"]
-TokenCount = Annotated[int, Field(ge=1, le=16_777_216)]
 
 
 class HuggingFaceModel(Object):
@@ -100,9 +97,9 @@ class Precision(Object):
 class Parallelism(Object):
     """How many GPUs of one node one server uses: tensor x pipeline."""
 
-    tensor: Annotated[int, Field(ge=1, le=64)] = 1
+    tensor: Ranks = 1
     """GPUs over which each layer is split; must divide the model's attention heads."""
-    pipeline: Annotated[int, Field(ge=1, le=64)] = 1
+    pipeline: Ranks = 1
     """GPUs over which the layers are spread."""
 
 
@@ -114,7 +111,7 @@ class Parallelism(Object):
 class Budgets(Object):
     """Limits compiled into the engine; a change of any of them rebuilds it."""
 
-    max_batch_size: Annotated[int, Field(ge=1, le=65_536)]
+    max_batch_size: BatchSize
     """Sequences in flight at once."""
     max_input_len: TokenCount
     """Longest prompt, in tokens."""
@@ -122,7 +119,7 @@ class Budgets(Object):
     """Longest prompt and answer together, in tokens."""
     max_num_tokens: TokenCount
     """Tokens processed in one step over all sequences; without chunked context also a limit of the prompt."""
-    max_beam_width: Annotated[int, Field(ge=1, le=256)] = 1
+    max_beam_width: BeamWidth = 1
     """Beams of beam search; each takes the KV cache of one sequence."""
 
 
@@ -142,6 +139,14 @@ class Target(Object):
     """The GPUs."""
     replicas: Annotated[int, Field(ge=0, le=1000)] = 1
     """Servers to run; each takes tensor x pipeline GPUs."""
+    precision: PrecisionOverride | None = None
+    """Number formats of this target, where they differ from spec.precision."""
+    parallelism: ParallelismOverride | None = None
+    """GPUs of one server of this target, where they differ from spec.parallelism."""
+    budgets: BudgetsOverride | None = None
+    """Limits of this target's engine, where they differ from spec.budgets."""
+    serving: ServingOverride | None = None
+    """How Triton runs on this target, where it differs from spec.serving."""
 
 
 class Build(NodePlacement):
@@ -158,14 +163,30 @@ class Build(NodePlacement):
 class Serving(NodePlacement):
     """How Triton runs. A change never rebuilds an engine."""
 
-    kv_cache_free_gpu_memory_percent: Annotated[int, Field(ge=1, le=99)] = 90
+    kv_cache_free_gpu_memory_percent: Percent = 90
     """Share of the GPU memory that is free once the engine is loaded that the KV cache takes."""
     resources: ResourceRequirements | None = None
     """Of the server; by default computed from the model."""
-    max_queue_size: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    max_queue_size: QueueSize = 0
     """Requests that may wait before further ones are refused with 503; 0 is no limit."""
 
 
+@Cel(
+    "self.targets.all(t, !has(t.budgets) || "
+    "(has(t.budgets.maxInputLen) ? t.budgets.maxInputLen : self.budgets.maxInputLen) < "
+    "(has(t.budgets.maxSeqLen) ? t.budgets.maxSeqLen : self.budgets.maxSeqLen))",
+    message="a target's maxInputLen must be less than its maxSeqLen, each its own or that of spec.budgets",
+    field_path=".targets",
+)
+@Cel(
+    "self.targets.all(t, !has(t.parallelism) || "
+    "(has(t.parallelism.tensor) ? t.parallelism.tensor : "
+    "has(self.parallelism) && has(self.parallelism.tensor) ? self.parallelism.tensor : 1) * "
+    "(has(t.parallelism.pipeline) ? t.parallelism.pipeline : "
+    "has(self.parallelism) && has(self.parallelism.pipeline) ? self.parallelism.pipeline : 1) <= 64)",
+    message="a target's tensor x pipeline must be at most 64, each its own or that of spec.parallelism",
+    field_path=".targets",
+)
 class LLMEngineSpec(Object):
     """What is wanted."""
 
@@ -208,11 +229,58 @@ class ResolvedModel(Status):
     """Facts of config.json and the tensor headers, by the names of planning.model.ModelFacts."""
 
 
+class PlanStatus(Status):
+    """Numbers computed before the build; `llmengine explain` shows where each comes from."""
+
+    dtype: Word | None = None
+    """Type of the weights that are not quantised and of the activations."""
+    gpus_per_server: Count | None = None
+    """tensor x pipeline."""
+    gpu_memory_bytes: Count | None = None
+    """Memory of a GPU, as its node or the catalogue says it; absent when neither does."""
+    weights_bytes: Count | None = None
+    """Weights of a GPU."""
+    activation_bytes: Count | None = None
+    """Activations of a GPU (estimate)."""
+    runtime_buffer_bytes: Count | None = None
+    """Runtime and decoder buffers of a GPU (estimate)."""
+    reserved_bytes: Count | None = None
+    """Driver, CUDA context and communication buffers of a GPU (estimate)."""
+    kv_cache_pool_bytes: Count | None = None
+    """KV cache of a GPU (estimate)."""
+    kv_cache_bytes_per_token: Count | None = None
+    """KV cache of one token on one GPU."""
+    kv_cache_tokens: Count | None = None
+    """Tokens the KV cache of one server holds (estimate)."""
+    full_length_sequences: Count | None = None
+    """Sequences of maxSeqLen the KV cache of one server holds (estimate)."""
+    concurrent_requests: Count | None = None
+    """Requests of maxSeqLen that one server runs at once: the cache's and at most maxBatchSize (estimate)."""
+    longest_prompt_tokens: Count | None = None
+    """Longest prompt the server takes."""
+    checkpoint_host_memory_bytes: Count | None = None
+    """Host memory of the conversion (estimate)."""
+    engine_host_memory_bytes: Count | None = None
+    """Host memory of the build (estimate)."""
+    engine_gpu_memory_bytes: Count | None = None
+    """GPU memory of the build (estimate)."""
+    model_bytes: Count | None = None
+    """Weights of the model in the store."""
+    checkpoint_bytes: Count | None = None
+    """Checkpoint in the store, and scratch space of the conversion."""
+    engine_bytes: Count | None = None
+    """Engine in the store, and scratch space of the build."""
+    warnings: Annotated[tuple[Annotated[str, Field(max_length=2048)], ...], Field(max_length=32)] = ()
+    """What may disappoint although it works."""
+
+
 class TargetStatus(Status):
     """What runs on one GPU generation."""
 
     name: Word
-    """Name of the target."""
+    """Name of the target; where one of the spec stands for several classes of GPUs, its name and the GPU's."""
+    spec_target: Word | None = None
+    """Target of the spec that this one was made for, where that stands for several classes of GPUs."""
     gpu: Word | None = None
     """Product and compute capability of the GPUs, once known."""
     artifact: Word | None = None
@@ -233,12 +301,8 @@ class TargetStatus(Status):
     """Why the wanted revision does not serve, in one word."""
     message: Annotated[str | None, Field(max_length=32768)] = None
     """Why the wanted revision does not serve."""
-    weights_bytes: Count | None = None
-    """Weights per GPU, computed before the build."""
-    kv_cache_bytes_per_token: Count | None = None
-    """KV cache of one token per GPU."""
-    kv_cache_tokens: Count | None = None
-    """Tokens the KV cache of one server is computed to hold."""
+    plan: PlanStatus | None = None
+    """What was computed of the wanted revision before anything was built."""
 
 
 class LLMEngineStatus(Status):
@@ -254,5 +318,5 @@ class LLMEngineStatus(Status):
     """Of the build policy last handed to the artefacts; another one opens a new attempt of what failed."""
     model: ResolvedModel | None = None
     """The model that was inspected."""
-    targets: Annotated[tuple[TargetStatus, ...], Field(max_length=64), ListMap("name")] = ()
+    targets: Annotated[tuple[TargetStatus, ...], Field(max_length=256), ListMap("name")] = ()
     """The targets, each with what it wants and serves."""

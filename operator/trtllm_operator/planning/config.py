@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from .tensors import LatentAttention
+
 DTYPE_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4}
 """Bytes of an element of the types an engine computes in."""
 
@@ -108,6 +110,20 @@ def read_kv_heads(config: Mapping[str, Any], heads: int) -> int:
             f"config.json says {heads} attention heads and {kv_heads} KV heads, which do not divide them"
         )
     return kv_heads
+
+
+def read_latent_attention(config: Mapping[str, Any]) -> LatentAttention | None:
+    """Dimensions of latent attention, if the model has it. Raises ModelUnreadable when one of them is missing."""
+    rank = optional(config, ("kv_lora_rank",), 1_000_000)
+    if rank is None:
+        return None
+    return LatentAttention(
+        query_rank=optional(config, ("q_lora_rank",), 1_000_000),
+        kv_rank=rank,
+        rope=count(config, ("qk_rope_head_dim",), 65_536),
+        nope=count(config, ("qk_nope_head_dim",), 65_536),
+        value=count(config, ("v_head_dim",), 65_536),
+    )
 
 
 def read_dtype(config: Mapping[str, Any], whole: Mapping[str, Any], tensors: Mapping[str, Any] | None) -> str:

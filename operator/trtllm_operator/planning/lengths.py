@@ -8,15 +8,25 @@ from ..api.llmengine import Budgets, LLMEngineSpec
 from ..catalog import Release
 from .check import Check, failed, passed, warned
 from .model import ModelFacts
+from .precision import ResolvedPrecision
+from .terms import Term
 
 _FACTOR_IN_POSITIONS = frozenset({"su", "longrope", "llama3"})
 """rope scaling types whose max_position_embeddings already counts the factor."""
 MUCH_ACTIVATION_TOKENS = 32_768
 
 
-def prompt_limit(budgets: Budgets) -> int:
-    """Longest prompt that the runtime takes without chunked context (llmRequest.h, trtGptModel.h)."""
-    return min(budgets.max_seq_len - 1, budgets.max_num_tokens)
+def prompt_limit(budgets: Budgets, precision: ResolvedPrecision) -> Term:
+    """Longest prompt that the runtime takes (llmRequest.h, trtGptModel.h).
+
+    With chunked context, which is on wherever paged context FMHA is, a prompt may take several steps.
+    """
+    room = f"maxSeqLen - 1 = {budgets.max_seq_len - 1:,}"
+    if precision.paged_context_fmha:
+        return Term("longest_prompt_tokens", budgets.max_seq_len - 1, "tokens", f"{room}, with chunked context")
+    limit = min(budgets.max_seq_len - 1, budgets.max_num_tokens)
+    formula = f"min({room}, maxNumTokens = {budgets.max_num_tokens:,}), without chunked context"
+    return Term("longest_prompt_tokens", limit, "tokens", formula)
 
 
 def position_limit(facts: ModelFacts) -> int | None:
@@ -28,12 +38,16 @@ def position_limit(facts: ModelFacts) -> int | None:
     return int(facts.max_position_embeddings * max(facts.rope_scaling_factor, 1.0))
 
 
-def length_checks(spec: LLMEngineSpec, facts: ModelFacts, release: Release) -> Iterator[Check]:
+def length_checks(
+    spec: LLMEngineSpec, facts: ModelFacts, release: Release, precision: ResolvedPrecision
+) -> Iterator[Check]:
     budgets = spec.budgets
     yield _sequence(budgets)
-    yield _prompt(budgets)
+    yield _prompt(budgets, precision)
     yield _positions(budgets, facts, release)
-    yield _step(budgets)
+    if facts.sliding_window is not None:
+        yield _window(budgets, facts.sliding_window)
+    yield _step(budgets, precision)
 
 
 def _sequence(budgets: Budgets) -> Check:
@@ -47,18 +61,18 @@ def _sequence(budgets: Budgets) -> Check:
     )
 
 
-def _prompt(budgets: Budgets) -> Check:
-    limit = prompt_limit(budgets)
-    text = (
-        f"effective prompt limit min(maxSeqLen - 1 = {budgets.max_seq_len - 1:,}, "
-        f"maxNumTokens = {budgets.max_num_tokens:,}) = {limit:,}"
-    )
-    if limit >= budgets.max_input_len:
-        return passed("prompt-limit", f"{text}, maxInputLen {budgets.max_input_len:,}")
+def _prompt(budgets: Budgets, precision: ResolvedPrecision) -> Check:
+    limit = prompt_limit(budgets, precision)
+    text = f"effective prompt limit {limit.formula} = {limit.value:,}"
+    if limit.value >= budgets.max_input_len:
+        return passed("prompt-limit", f"{text}; maxInputLen {budgets.max_input_len:,}")
     return failed(
         "prompt-limit",
         f"{text} is below maxInputLen {budgets.max_input_len:,}",
-        f"maxNumTokens at least {budgets.max_input_len:,}, or maxInputLen at most {limit:,}",
+        f"maxNumTokens at least {budgets.max_input_len:,}, or maxInputLen at most {limit.value:,}"
+        if not precision.paged_context_fmha
+        else f"maxInputLen at most {limit.value:,}",
+        (limit.value,),
     )
 
 
@@ -75,7 +89,18 @@ def _positions(budgets: Budgets, facts: ModelFacts, release: Release) -> Check:
     return warned("positions", f"{problem}: answers beyond them are not reliable", f"maxSeqLen at most {limit:,}")
 
 
-def _step(budgets: Budgets) -> Check:
+def _window(budgets: Budgets, window: int) -> Check:
+    if budgets.max_seq_len <= window:
+        return passed("sliding-window", f"maxSeqLen {budgets.max_seq_len:,} is within the window of {window:,} tokens")
+    return warned(
+        "sliding-window",
+        f"the model attends to its last {window:,} tokens, and the runtime is not told so (max_attention_window_size): "
+        f"the cache keeps all {budgets.max_seq_len:,}, and answers beyond the window may differ from the model's own",
+        f"maxSeqLen at most {window:,} is exact",
+    )
+
+
+def _step(budgets: Budgets, precision: ResolvedPrecision) -> Check:
     running = budgets.max_batch_size * budgets.max_beam_width
     if budgets.max_num_tokens < running:
         return warned(
@@ -88,6 +113,8 @@ def _step(budgets: Budgets) -> Check:
         return warned(
             "step-tokens",
             f"maxNumTokens {budgets.max_num_tokens:,} multiplies the activation memory",
-            "8,192 is the release's default",
+            "8,192 reaches the same length with chunked context"
+            if precision.paged_context_fmha
+            else "it bounds the prompt here, because this precision excludes chunked context",
         )
     return passed("step-tokens", f"maxNumTokens {budgets.max_num_tokens:,} for {running:,} sequences in flight")

@@ -1,4 +1,4 @@
-"""Memory and disk of an engine, at run time and while it is built. Sources of the constants: docs/arithmetic.md."""
+"""Memory of a serving GPU, and the requests that fit at once. Sources of the constants: docs/arithmetic.md."""
 
 from __future__ import annotations
 
@@ -12,51 +12,46 @@ from .model import ModelFacts
 from .precision import ResolvedPrecision
 from .target import TargetGpu
 from .terms import MIB, Term, bytes_text, ceil_div, round_up
+from .weights import kv_heads_per_rank, layers_per_stage, weights_per_gpu
 
 CUDA_CONTEXT_BYTES = 1340 * MIB
 """Device memory that is neither weights, activations nor buffers nor free: of the 81,559 MiB that the label reports,
 72,172 MiB are left before the KV cache and 8,053 MiB accounted for in the published log (docs/reference/memory.md)."""
 PEER_BUFFER_BYTES = 512 * MIB
 """NCCL and custom all-reduce buffers of a rank that has peers."""
-BUILD_WORKSPACE_BYTES = 512 * MIB
-HOST_FLOOR_BYTES = 7_000_000_000
-HOST_BASE_BYTES = 2_900_000_000
-CONVERT_BASE_BYTES = 4_000_000_000
-SHM_BYTES = 1024 * MIB
-"""Of /dev/shm with several ranks: NCCL fails with less (troubleshooting.md)."""
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Every memory and disk number of one target; None where the GPU's memory is not known."""
+    """Every memory number of one target's servers; None where the GPU's memory is not known."""
 
     weights: Term
     activations: Term
     buffers: Term
     reserved: Term
-    kv_bytes_per_token: Term
-    tokens_per_sequence: Term
     total: Term | None
     free: Term | None
+    kv_bytes_per_token: Term
     kv_pool: Term | None
     kv_tokens: Term | None
+    tokens_per_sequence: Term
     full_sequences: Term | None
-    build_gpu: Term
-    build_host: Term
-    convert_host: Term
-    shm: Term
-    model_disk: Term
-    checkpoint_disk: Term
-    engine_disk: Term
+    requests_at_limit: Term | None
+    requests_at_median: Term | None
 
     def terms(self) -> tuple[Term, ...]:
         return tuple(t for t in vars(self).values() if isinstance(t, Term))
 
 
 def memory(
-    spec: LLMEngineSpec, facts: ModelFacts, release: Release, precision: ResolvedPrecision, gpu: TargetGpu
+    spec: LLMEngineSpec,
+    facts: ModelFacts,
+    release: Release,
+    precision: ResolvedPrecision,
+    gpu: TargetGpu,
+    median_tokens: int | None = None,
 ) -> Memory:
-    """All terms for one GPU of one target."""
+    """All terms for one GPU of one target. `median_tokens`: prompt and answer of a typical request, where known."""
     weights = weights_per_gpu(spec, facts, precision)
     activations = activation_bytes(spec, facts, precision)
     buffers = buffer_bytes(spec, facts)
@@ -64,74 +59,36 @@ def memory(
     per_token = kv_bytes_per_token(spec, facts, precision)
     block = tokens_per_block(release)
     sequence = _tokens_per_sequence(spec, block)
-    total = free = pool = tokens = sequences = None
+    total = free = pool = tokens = sequences = at_limit = at_median = None
     if gpu.memory_mib is not None:
         total = Term("gpu_memory_bytes", gpu.memory_mib * MIB, "B", f"{gpu.memory_mib} MiB of {gpu.product}")
-        taken = (weights, activations, buffers, reserved)
-        left = total.value - sum(t.value for t in taken)
-        free = Term(
-            "free_bytes",
-            left,
-            "B",
-            f"{total} - " + " - ".join(f"{t} {t.name.split('_')[0]}" for t in taken),
-            estimate=True,
-        )
-        percent = spec.serving.kv_cache_free_gpu_memory_percent
-        pool = Term(
-            "kv_cache_pool_bytes",
-            max(left, 0) * percent // 100,
-            "B",
-            f"{percent}% of the {bytes_text(max(left, 0))} free once the engine is loaded",
-            estimate=True,
-        )
-        held = tokens_in_pool(pool.value, per_token.value, block)
-        tokens = Term(
-            "kv_cache_tokens",
-            held,
-            "tokens",
-            f"{pool.value:,} B / ({per_token.value:,} B a token x {block} tokens a block) = {held // block:,} blocks",
-            estimate=True,
-        )
-        full = tokens.value // sequence.value
+        free = _free(total, (weights, activations, buffers, reserved))
+        pool = _pool(free, spec.serving.kv_cache_free_gpu_memory_percent)
+        tokens = _tokens(pool, per_token, block)
         sequences = Term(
             "full_length_sequences",
-            full,
+            tokens.value // sequence.value,
             "sequences",
             f"{tokens.value:,} tokens / {sequence.value:,} tokens of one full-length sequence",
             estimate=True,
         )
-    engine = weights.value * spec.parallelism.tensor * spec.parallelism.pipeline
-    world = spec.parallelism.tensor * spec.parallelism.pipeline
+        at_limit = _requests("limit", spec, sequences.value, f"{sequences.value:,} full-length sequences in the cache")
+        at_median = _at_median(spec, tokens, block, median_tokens)
     return Memory(
         weights=weights,
         activations=activations,
         buffers=buffers,
         reserved=reserved,
-        kv_bytes_per_token=per_token,
-        tokens_per_sequence=sequence,
         total=total,
         free=free,
+        kv_bytes_per_token=per_token,
         kv_pool=pool,
         kv_tokens=tokens,
+        tokens_per_sequence=sequence,
         full_sequences=sequences,
-        build_gpu=_build_gpu(weights, activations),
-        build_host=_build_host(weights, spec, facts, precision),
-        convert_host=_convert_host(facts),
-        shm=Term("shm_bytes", SHM_BYTES if world > 1 else 64 * MIB, "B", "1 GiB with several ranks, else 64 MiB"),
-        model_disk=Term("model_disk_bytes", facts.weight_bytes, "B", "the source's tensors as they are"),
-        checkpoint_disk=Term("checkpoint_disk_bytes", engine, "B", f"{world} x {weights}, one file a rank"),
-        engine_disk=Term("engine_disk_bytes", engine, "B", f"{world} x {weights}, one file a rank"),
+        requests_at_limit=at_limit,
+        requests_at_median=at_median,
     )
-
-
-def layers_per_stage(facts: ModelFacts, pipeline: int) -> int:
-    """Layers of the largest pipeline stage."""
-    return ceil_div(facts.num_layers, pipeline)
-
-
-def kv_heads_per_rank(facts: ModelFacts, tensor: int) -> int:
-    """KV heads of one rank: each is copied when there are more ranks than KV heads."""
-    return max(ceil_div(facts.num_key_value_heads, tensor), 1)
 
 
 def kv_bytes_per_token(spec: LLMEngineSpec, facts: ModelFacts, precision: ResolvedPrecision) -> Term:
@@ -157,73 +114,6 @@ def kv_bytes_per_token(spec: LLMEngineSpec, facts: ModelFacts, precision: Resolv
 def tokens_in_pool(pool_bytes: int, bytes_per_token: int, tokens_per_block: int) -> int:
     """Tokens that a KV cache holds, in whole blocks."""
     return pool_bytes // (bytes_per_token * tokens_per_block) * tokens_per_block
-
-
-def _tokens_per_sequence(spec: LLMEngineSpec, block: int) -> Term:
-    budgets = spec.budgets
-    tokens = round_up(budgets.max_seq_len, block) * budgets.max_beam_width
-    beams = f" x {budgets.max_beam_width} beams" if budgets.max_beam_width > 1 else ""
-    return Term(
-        "tokens_per_full_sequence",
-        tokens,
-        "tokens",
-        f"maxSeqLen {budgets.max_seq_len:,} in blocks of {block}{beams}",
-    )
-
-
-def weights_per_gpu(spec: LLMEngineSpec, facts: ModelFacts, precision: ResolvedPrecision) -> Term:
-    """Weights of the fullest rank.
-
-    Layers: matrices / TP at the format's bits, K and V copied when TP exceeds the KV heads, norms whole; divided by
-    stage. Embedding table whole on every rank of the first stage (the converter's default), output layer / TP on the
-    last. One table serves as both only when the model ties them, one rank holds both and nothing is quantised.
-    """
-    tensor, pipeline = spec.parallelism.tensor, spec.parallelism.pipeline
-    layers = layers_per_stage(facts, pipeline)
-    width = DTYPE_BYTES[precision.dtype]
-    kv_share = kv_heads_per_rank(facts, tensor) / facts.num_key_value_heads
-    matrices = (
-        (
-            ceil_div(facts.sharded_parameter_count + facts.expert_parameter_count, tensor)
-            + round(facts.kv_parameter_count * kv_share)
-        )
-        * layers
-        // facts.num_layers
-    )
-    matrix_bytes = _matrix_bytes(matrices, facts, precision)
-    replicated = facts.replicated_parameter_count * layers // facts.num_layers * width
-    padded_vocab = round_up(facts.vocab_size, tensor)
-    table = max(facts.embedding_parameter_count, facts.vocab_size * facts.hidden_size) * width
-    head = padded_vocab // tensor * facts.hidden_size * width
-    quantised = precision.format is not None and precision.format.weight_bits is not None
-    shared = facts.tie_word_embeddings and tensor == 1 and pipeline == 1 and not quantised
-    if pipeline > 1:
-        ends, ends_text = max(table, head), f"max(embedding {bytes_text(table)}, output layer {bytes_text(head)})"
-    elif shared:
-        ends, ends_text = table, f"embedding and output layer in one table {bytes_text(table)}"
-    else:
-        ends, ends_text = table + head, f"embedding {bytes_text(table)} + output layer {bytes_text(head)}"
-    bits = precision.format.weight_bits if precision.format and precision.format.weight_bits else 8 * width
-    return Term(
-        "weights_bytes_per_gpu",
-        matrix_bytes + replicated + ends,
-        "B",
-        f"{layers} of {facts.num_layers} layers, / TP {tensor}: {matrices:,} x {bits} bit"
-        f"{' and scales' if quantised else ''} = {bytes_text(matrix_bytes)}; norms {bytes_text(replicated)}; "
-        f"{ends_text}",
-    )
-
-
-def _matrix_bytes(elements: int, facts: ModelFacts, precision: ResolvedPrecision) -> int:
-    """Bytes of the quantised matrices with their scales."""
-    format_ = precision.format
-    if format_ is None or format_.weight_bits is None:
-        return elements * DTYPE_BYTES[precision.dtype]
-    group = facts.quantization_group_size if precision.source else format_.group_size
-    packed = ceil_div(elements * format_.weight_bits, 8)
-    scales = ceil_div(elements, group) * format_.scale_bytes_per_group if group and group > 0 else 0
-    # A row of a matrix is at least as long as the model is wide.
-    return packed + scales + ceil_div(elements, facts.hidden_size) * format_.scale_bytes_per_output_channel
 
 
 def activation_bytes(spec: LLMEngineSpec, facts: ModelFacts, precision: ResolvedPrecision) -> Term:
@@ -260,25 +150,47 @@ def reserved_bytes(spec: LLMEngineSpec) -> Term:
     return Term("reserved_bytes", value, "B", formula, estimate=True)
 
 
-def _build_gpu(weights: Term, activations: Term) -> Term:
-    value = weights.value + activations.value + BUILD_WORKSPACE_BYTES
-    formula = f"{weights} weights + {activations} activations + {bytes_text(BUILD_WORKSPACE_BYTES)} workspace"
-    return Term("build_gpu_bytes", value, "B", formula, estimate=True)
+def _free(total: Term, taken: tuple[Term, Term, Term, Term]) -> Term:
+    parts = zip(taken, ("weights", "activations", "buffers", "reserved"), strict=True)
+    formula = f"{total} - " + " - ".join(f"{term} {name}" for term, name in parts)
+    return Term("free_bytes", total.value - sum(t.value for t in taken), "B", formula, estimate=True)
 
 
-def _build_host(weights: Term, spec: LLMEngineSpec, facts: ModelFacts, precision: ResolvedPrecision) -> Term:
-    """Host memory of trtllm-build, which builds one rank at a time; fitted to published peaks (docs/arithmetic.md)."""
-    width = DTYPE_BYTES[precision.dtype]
-    tables = (facts.vocab_size + facts.vocab_size // spec.parallelism.tensor) * facts.hidden_size * width
-    value = max(HOST_FLOOR_BYTES, 3 * weights.value + 2 * tables + HOST_BASE_BYTES)
-    formula = (
-        f"max(7 GB, 3 x {weights} weights of a rank + 2 x {bytes_text(tables)} tables + 2.9 GB), one rank at a time"
+def _pool(free: Term, percent: int) -> Term:
+    left = max(free.value, 0)
+    formula = f"{percent}% of the {bytes_text(left)} free once the engine is loaded"
+    return Term("kv_cache_pool_bytes", left * percent // 100, "B", formula, estimate=True)
+
+
+def _tokens(pool: Term, per_token: Term, block: int) -> Term:
+    held = tokens_in_pool(pool.value, per_token.value, block)
+    formula = f"{pool.value:,} B / ({per_token.value:,} B a token x {block} tokens a block) = {held // block:,} blocks"
+    return Term("kv_cache_tokens", held, "tokens", formula, estimate=True)
+
+
+def _tokens_per_sequence(spec: LLMEngineSpec, block: int) -> Term:
+    budgets = spec.budgets
+    tokens = round_up(budgets.max_seq_len, block) * budgets.max_beam_width
+    beams = f" x {budgets.max_beam_width} beams" if budgets.max_beam_width > 1 else ""
+    return Term(
+        "tokens_per_full_sequence",
+        tokens,
+        "tokens",
+        f"maxSeqLen {budgets.max_seq_len:,} in blocks of {block}{beams}",
     )
-    return Term("build_host_bytes", value, "B", formula, estimate=True)
 
 
-def _convert_host(facts: ModelFacts) -> Term:
-    """Host memory of a conversion with one worker: the whole source model, and the slices being written."""
-    value = facts.weight_bytes * 5 // 4 + CONVERT_BASE_BYTES
-    formula = f"1.25 x {bytes_text(facts.weight_bytes)} source weights + 4 GB, one worker"
-    return Term("convert_host_bytes", value, "B", formula, estimate=True)
+def _requests(at: str, spec: LLMEngineSpec, held: int, why: str) -> Term:
+    """Requests in flight: as many as the cache holds, and at most maxBatchSize."""
+    batch = spec.budgets.max_batch_size
+    formula = f"min(maxBatchSize {batch:,}, {why})"
+    return Term(f"concurrent_requests_at_{at}", min(batch, held), "requests", formula, estimate=True)
+
+
+def _at_median(spec: LLMEngineSpec, tokens: Term, block: int, median_tokens: int | None) -> Term:
+    longest = spec.budgets.max_seq_len
+    median = max(1, longest // 2) if median_tokens is None else min(median_tokens, longest)
+    taken = round_up(median, block) * spec.budgets.max_beam_width
+    said = "half of maxSeqLen, for want of a measured median" if median_tokens is None else "the median given"
+    held = tokens.value // taken
+    return _requests("p50", spec, held, f"{tokens.value:,} tokens / {taken:,} ({said}) = {held:,}")

@@ -26,6 +26,7 @@ from .config import (
     read_dtype,
     read_head_dim,
     read_kv_heads,
+    read_latent_attention,
     read_quantization,
     read_rope,
     read_sliding_window,
@@ -85,6 +86,8 @@ class ModelFacts:
     rope_scaling_type: str | None = None
     rope_scaling_factor: float | None = None
     sliding_window: int | None = None
+    num_dense_layers: int = 0
+    """Layers without experts, of a model that has experts in the others."""
     num_experts: int | None = None
     num_experts_per_token: int | None = None
     kv_lora_rank: int | None = None
@@ -102,12 +105,12 @@ class ModelFacts:
         for field in dataclasses.fields(cls):
             if (value := facts.get(field.name)) is None:
                 if field.default is dataclasses.MISSING and "None" not in str(field.type):
-                    raise ModelUnreadable(f"the model's facts have no {field.name}: inspect the model again")
+                    raise ModelUnreadable(f"the model's facts have no {field.name}")
                 values[field.name] = None if field.default is dataclasses.MISSING else field.default
                 continue
             expected = {"int": int, "float": int | float, "str": str, "bool": bool}[str(field.type).split(" ")[0]]
             if not isinstance(value, expected) or (isinstance(value, bool) and expected is not bool):
-                raise ModelUnreadable(f"the model's facts say {field.name} is {value!r}: inspect the model again")
+                raise ModelUnreadable(f"the model's facts say {field.name} is {value!r}")
             values[field.name] = value
         return cls(**values)
 
@@ -157,7 +160,10 @@ def _facts(whole: Mapping[str, Any], tensors: Mapping[str, Any] | None) -> Model
     experts = optional(config, ("num_local_experts", "num_experts", "n_routed_experts"), 65_536)
     tied = flag(config, "tie_word_embeddings", flag(whole, "tie_word_embeddings", False))
     source = read_quantization(whole, config)
-    kv_lora_rank = optional(config, ("kv_lora_rank",), 1_000_000)
+    latent = read_latent_attention(config)
+    dense_layers = min(optional(config, ("first_k_dense_replace",), 10_000) or 0, layers) if experts else 0
+    expert_intermediate = optional(config, ("moe_intermediate_size",), 10_000_000) or intermediate
+    shared_experts = optional(config, ("n_shared_experts",), 65_536) or 0
     model_type = word(config.get("model_type")) or word(whole.get("model_type")) or ""
     sizes = from_dimensions(
         layers=layers,
@@ -170,8 +176,11 @@ def _facts(whole: Mapping[str, Any], tensors: Mapping[str, Any] | None) -> Model
         tied=tied,
         gated=model_type not in UNGATED,
         experts=experts or 0,
-        expert_intermediate=optional(config, ("moe_intermediate_size",), 10_000_000) or intermediate,
-        shared_expert_intermediate=optional(config, ("shared_expert_intermediate_size",), 10_000_000) or 0,
+        expert_intermediate=expert_intermediate,
+        shared_expert_intermediate=optional(config, ("shared_expert_intermediate_size",), 10_000_000)
+        or shared_experts * expert_intermediate,
+        dense_layers=dense_layers,
+        latent=latent,
     )
     sizes_from = "config"
     if (
@@ -209,10 +218,11 @@ def _facts(whole: Mapping[str, Any], tensors: Mapping[str, Any] | None) -> Model
         rope_scaling_type=rope[0],
         rope_scaling_factor=rope[1],
         sliding_window=read_sliding_window(config),
+        num_dense_layers=dense_layers,
         num_experts=experts,
         num_experts_per_token=optional(config, ("num_experts_per_tok",), 65_536),
-        kv_lora_rank=kv_lora_rank,
-        qk_rope_head_dim=optional(config, ("qk_rope_head_dim",), 65_536) if kv_lora_rank else None,
+        kv_lora_rank=latent.kv_rank if latent else None,
+        qk_rope_head_dim=latent.rope if latent else None,
     )
 
 

@@ -52,6 +52,7 @@ CONFIG_KEYS = frozenset(
     hidden_act hidden_activation activation_function rope_theta partial_rotary_factor rotary_pct alibi
     sliding_window use_sliding_window
     num_local_experts num_experts n_routed_experts n_shared_experts num_experts_per_tok moe_intermediate_size
+    first_k_dense_replace
     shared_expert_intermediate_size
     kv_lora_rank q_lora_rank qk_rope_head_dim qk_nope_head_dim v_head_dim""".split()  # noqa: SIM905
 )

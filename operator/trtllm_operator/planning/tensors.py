@@ -29,6 +29,8 @@ _LM_HEAD = frozenset({"lm_head", "output_layer", "embed_out"})
 _KV = frozenset({"k_proj", "v_proj"})
 _FUSED_QKV = frozenset({"qkv_proj", "query_key_value", "W_pack", "Wqkv"})
 _ROUTER = frozenset({"gate", "router"})
+_LATENT_DOWN = frozenset({"q_a_proj", "kv_a_proj_with_mqa"})
+"""Down-projections of latent attention: their outputs are what every rank needs whole."""
 
 
 def from_groups(
@@ -53,7 +55,7 @@ def from_groups(
         elif matrix_of_layer and module in _FUSED_QKV:
             kv = elements * 2 * kv_heads // (heads + 2 * kv_heads)
             found = replace(found, kv=found.kv + kv, sharded=found.sharded + elements - kv)
-        elif matrix_of_layer and module not in _ROUTER:
+        elif matrix_of_layer and module not in _ROUTER | _LATENT_DOWN:
             found = replace(found, sharded=found.sharded + elements)
         else:
             found = replace(found, replicated=found.replicated + elements)
@@ -64,6 +66,27 @@ def _natural(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise ValueError(value)
     return value
+
+
+@dataclass(frozen=True)
+class LatentAttention:
+    """Dimensions of multi-head latent attention."""
+
+    query_rank: int | None
+    """None: queries are projected at once."""
+    kv_rank: int
+    rope: int
+    nope: int
+    value: int
+
+    def elements(self, hidden: int, heads: int) -> tuple[int, int]:
+        """(divided among tensor-parallel ranks, whole on each) of one layer."""
+        query_width = heads * (self.nope + self.rope)
+        down = hidden * (self.kv_rank + self.rope) + self.kv_rank
+        up = self.kv_rank * heads * (self.nope + self.value) + heads * self.value * hidden
+        if self.query_rank is None:
+            return up + hidden * query_width, down
+        return up + self.query_rank * query_width, down + hidden * self.query_rank + self.query_rank
 
 
 def from_dimensions(
@@ -80,15 +103,19 @@ def from_dimensions(
     experts: int,
     expert_intermediate: int,
     shared_expert_intermediate: int,
+    dense_layers: int,
+    latent: LatentAttention | None,
 ) -> TensorSum:
     """Elements of a decoder of these dimensions, without biases: exact for Llama and its kin, close for others."""
     matrices = 3 if gated else 2
-    dense_mlp = shared_expert_intermediate if experts else intermediate
+    with_experts = layers - dense_layers if experts else 0
+    attention, down = latent.elements(hidden, heads) if latent else (2 * hidden * heads * head_size, 0)
+    mlp = with_experts * shared_expert_intermediate + (layers - with_experts) * intermediate
     return TensorSum(
         embedding=vocab * hidden,
         lm_head=0 if tied else vocab * hidden,
-        kv=layers * 2 * hidden * kv_heads * head_size,
-        sharded=layers * (2 * hidden * heads * head_size + matrices * hidden * dense_mlp),
-        expert=layers * experts * matrices * hidden * expert_intermediate,
-        replicated=layers * (2 * hidden + experts * hidden) + hidden,
+        kv=0 if latent else layers * 2 * hidden * kv_heads * head_size,
+        sharded=layers * attention + matrices * hidden * mlp,
+        expert=with_experts * experts * matrices * hidden * expert_intermediate,
+        replicated=layers * (2 * hidden + down) + with_experts * experts * hidden + hidden,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Unit = Literal["B", "tokens", "sequences", "GPUs", "s"]
+Unit = Literal["B", "tokens", "sequences", "requests"]
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from ..api.llmengine import LLMEngineSpec
 from ..catalog import Release
+from .building import Building, building
 from .check import Check, failed, passed, warned
 from .commands import tokens_per_block
-from .lengths import length_checks
+from .lengths import length_checks, prompt_limit
 from .memory import Memory, memory
 from .model import ModelFacts
 from .parallel import parallelism_checks
@@ -26,6 +27,8 @@ class TargetPlan:
     gpu: TargetGpu
     precision: ResolvedPrecision
     memory: Memory
+    building: Building
+    longest_prompt: Term
     checks: tuple[Check, ...]
 
     @property
@@ -43,23 +46,31 @@ class TargetPlan:
 
     @property
     def terms(self) -> tuple[Term, ...]:
-        return self.memory.terms()
+        return (*self.memory.terms(), self.longest_prompt, *self.building.terms())
 
 
-def judge(spec: LLMEngineSpec, facts: ModelFacts, release: Release, gpu: TargetGpu) -> TargetPlan:
-    """Judge a spec for one GPU. Never raises: what is wrong is a check."""
+def judge(
+    spec: LLMEngineSpec, facts: ModelFacts, release: Release, gpu: TargetGpu, median_tokens: int | None = None
+) -> TargetPlan:
+    """Judge a spec for one GPU. Never raises: what is wrong is a check.
+
+    `spec` is the target's own (`effective_spec`); `median_tokens` are the prompt and answer of a typical request.
+    """
     precision = resolve(spec, facts, release)
-    numbers = memory(spec, facts, release, precision, gpu)
+    numbers = memory(spec, facts, release, precision, gpu, median_tokens)
+    needs = building(spec, facts, precision, numbers.weights, numbers.activations)
     checks = (
         *support_checks(spec, facts, release, precision, gpu),
         *parallelism_checks(spec, facts, release, precision, gpu),
-        *length_checks(spec, facts, release),
-        *_memory_checks(spec, release, numbers, gpu),
+        *length_checks(spec, facts, release, precision),
+        *_memory_checks(spec, release, numbers, needs, gpu),
     )
-    return TargetPlan(gpu, precision, numbers, checks)
+    return TargetPlan(gpu, precision, numbers, needs, prompt_limit(spec.budgets, precision), checks)
 
 
-def _memory_checks(spec: LLMEngineSpec, release: Release, numbers: Memory, gpu: TargetGpu) -> Iterator[Check]:
+def _memory_checks(
+    spec: LLMEngineSpec, release: Release, numbers: Memory, needs: Building, gpu: TargetGpu
+) -> Iterator[Check]:
     if numbers.total is None or numbers.free is None or numbers.kv_tokens is None or numbers.kv_pool is None:
         yield warned(
             "memory",
@@ -81,11 +92,20 @@ def _memory_checks(spec: LLMEngineSpec, release: Release, numbers: Memory, gpu: 
         )
         return
     yield passed("memory-weights", f"{bytes_text(taken)} of {numbers.total} a GPU: {parts}")
-    if numbers.build_gpu.value > numbers.total.value:
-        yield warned(
-            "memory-build", f"the build may need {numbers.build_gpu} of {numbers.total}", "smaller maxNumTokens"
-        )
+    yield _build_memory(needs, numbers.total, gpu)
     yield from _kv_checks(spec, release, numbers)
+
+
+def _build_memory(needs: Building, total: Term, gpu: TargetGpu) -> Check:
+    worst = needs.build_gpu_worst
+    if max(worst.value, needs.build_gpu.value) <= total.value:
+        return passed("memory-build", f"the build needs about {needs.build_gpu} of {total}: {needs.build_gpu.formula}")
+    return warned(
+        "memory-build",
+        f"the build needs about {needs.build_gpu} of the {total} of {gpu.product}, and builds have been seen to take "
+        f"the weights twice (NVIDIA/TensorRT-LLM#346), {worst}",
+        "should it run out of GPU memory: more tensor parallelism, or the GPU of this compute capability with more",
+    )
 
 
 def _kv_checks(spec: LLMEngineSpec, release: Release, numbers: Memory) -> Iterator[Check]:

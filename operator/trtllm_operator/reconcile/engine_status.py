@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..api.conditions import Condition, ConditionStatus, transition, truth
-from ..api.llmengine import LLMEngineSpec, LLMEngineStatus, ResolvedModel, Target, TargetStatus
+from ..api.llmengine import LLMEngineSpec, LLMEngineStatus, PlanStatus, ResolvedModel, Target, TargetStatus
 from ..objects import Obj
 from ..serving.health import Problem
 from ..serving.revision import Revision
@@ -137,7 +137,6 @@ def _validated(condition: MakeCondition, wait: Wait | None, verdict: Verdict) ->
 
 def _target_status(seen: EngineSnapshot, outcome: TargetOutcome) -> TargetStatus:
     revision = outcome.revision
-    numbers = revision.plan if revision else {}
     gpu = revision.engine.spec.inputs.gpu if revision else None
     served = (outcome.served_deployment or {}).get("status", {})
     return TargetStatus(
@@ -152,7 +151,17 @@ def _target_status(seen: EngineSnapshot, outcome: TargetOutcome) -> TargetStatus
         service=f"{seen.engine['metadata']['name']}-{outcome.target.name}",
         reason=outcome.reason,
         message=outcome.message or None,
-        weights_bytes=numbers.get("weightsBytes"),
-        kv_cache_bytes_per_token=numbers.get("kvCacheBytesPerToken"),
-        kv_cache_tokens=numbers.get("kvCacheTokens"),
+        plan=_plan_status(revision) if revision else None,
+    )
+
+
+def _plan_status(revision: Revision) -> PlanStatus:
+    expected = revision.engine.spec.expected
+    return PlanStatus.model_validate(
+        {
+            **revision.plan,
+            "dtype": expected.dtype if expected else None,
+            "gpusPerServer": expected.tensor_parallel * expected.pipeline_parallel if expected else None,
+            "warnings": revision.warnings,
+        }
     )

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..api import GROUP
-from ..api.engineartifact import EngineArtifactSpec
+from ..api.engineartifact import EngineArtifactSpec, GpuClass
 from ..api.llmengine import LLMEngineSpec, ResolvedModel, Target
 from ..objects import ENGINE, MANAGED, REVISION, TARGET, Artifact, Obj, label, owner_reference, short_hash
+from ..planning.overrides import effective_spec
 
 CHAIN_LABELS = {"Model": f"{GROUP}/model", "Checkpoint": f"{GROUP}/checkpoint", "Engine": f"{GROUP}/engine-artifact"}
 """Labels of a ControllerRevision that name the artefacts it needs, by type."""
@@ -28,7 +29,9 @@ class Revision:
     template: Mapping[str, Any]
     """Pod template of the server."""
     plan: Mapping[str, int]
-    """Numbers of the plan that status shows."""
+    """Numbers of the plan: those of `api.llmengine.PlanStatus`, and what the build policy is made from."""
+    warnings: tuple[str, ...] = ()
+    """What the planner said of the target beside yes."""
 
     @property
     def runner_config_map(self) -> str:
@@ -41,19 +44,22 @@ class Revision:
         return self.artifacts[-1]
 
 
-def revision_name(engine_name: str, spec: LLMEngineSpec, target: Target, model: ResolvedModel) -> str:
+def revision_name(
+    engine_name: str, spec: LLMEngineSpec, target: Target, model: ResolvedModel, gpu_class: GpuClass | None = None
+) -> str:
     """Named after what the user said that matters to this target, and the model's pinned content.
 
     Not part of it: replicas and the build policy, other targets, and anything that the operator or its catalogue adds.
+    A field that says its default counts as not said, so that a new version of the API renames nothing. Of the GPU's
+    class only what its product does not tell is part of it.
     """
-    said = spec.model_dump(by_alias=True, mode="json", exclude={"targets", "build", "model"})
-    wanted = [
-        said,
-        target.model_dump(by_alias=True, mode="json", exclude={"replicas"}),
-        model.source_hash,
-        model.revision,
-    ]
-    return f"{engine_name}-{target.name}-{short_hash(wanted)}"
+    said = effective_spec(spec, target).model_dump(
+        by_alias=True, mode="json", exclude_defaults=True, exclude={"targets", "build", "model"}
+    )
+    gpu = target.gpu.model_dump(by_alias=True, mode="json", exclude_defaults=True)
+    wanted = [said, target.name, gpu, model.source_hash, model.revision]
+    odd = gpu_class.model_dump(exclude_defaults=True, exclude={"product", "compute_capability"}) if gpu_class else {}
+    return f"{engine_name}-{target.name}-{short_hash([*wanted, odd] if odd else wanted)}"
 
 
 def controller_revision(owner: Obj, revision: Revision, number: int) -> dict[str, Any]:
@@ -78,6 +84,7 @@ def controller_revision(owner: Obj, revision: Revision, number: int) -> dict[str
             "artifacts": [{"name": a.name, "spec": a.spec.dump()} for a in revision.artifacts],
             "template": revision.template,
             "plan": dict(revision.plan),
+            "warnings": list(revision.warnings),
         },
     }
 
@@ -90,4 +97,5 @@ def read_revision(stored: Obj) -> Revision:
         artifacts=tuple(Artifact(a["name"], EngineArtifactSpec.model_validate(a["spec"])) for a in data["artifacts"]),
         template=data["template"],
         plan=data["plan"],
+        warnings=tuple(data.get("warnings", ())),
     )

@@ -147,8 +147,8 @@ LOGS = [
 
 def row(log: BuildLog) -> str:
     """The log's row of the table in docs/arithmetic.md."""
-    memory = judge(engine_spec(quantization=log.quantization, dtype=log.dtype), log.facts, RELEASE, H100).memory
-    weights, host = memory.weights.value, memory.build_host.value
+    plan = judge(engine_spec(quantization=log.quantization, dtype=log.dtype), log.facts, RELEASE, H100)
+    weights, host = plan.memory.weights.value, plan.building.build_host.value
     return (
         f"| {log.name} | {log.engine_bytes / 1e9:.2f} | {weights / 1e9:.2f} | "
         f"{100 * (weights / log.engine_bytes - 1):+.1f}% | {log.host_peak_bytes / 1e9:.1f} | {host / 1e9:.1f} | "
@@ -171,7 +171,7 @@ def test_weights_are_within_ten_percent_of_the_published_engine(log: BuildLog) -
 @pytest.mark.parametrize("log", LOGS, ids=lambda log: log.name)
 def test_host_memory_is_never_below_the_published_peak_and_at_most_1_6_times(log: BuildLog) -> None:
     spec = engine_spec(quantization=log.quantization, dtype=log.dtype)
-    host = judge(spec, log.facts, RELEASE, H100).memory.build_host
+    host = judge(spec, log.facts, RELEASE, H100).building.build_host
     assert log.host_peak_bytes <= host.value <= 1.6 * log.host_peak_bytes, host.formula
 
 

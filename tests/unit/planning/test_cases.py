@@ -100,7 +100,7 @@ def test_c04_conversion_is_planned_with_one_worker() -> None:
     verdict = plan(LLAMA_2_70B, tp=4)
     full = LLAMA_2_70B.weight_bytes
     assert abs(full - 137953296384) / 137953296384 < 0.001
-    assert full < verdict.memory.convert_host.value < 256 * 10**9
+    assert full < verdict.building.convert_host.value < 256 * 10**9
     command = checkpoint_step(engine_spec(tp=4), LLAMA_2_70B, RELEASE).command
     assert command[command.index("--workers") + 1] == "1"
 
@@ -147,8 +147,9 @@ def test_c12_head_dim_is_not_hidden_by_heads() -> None:
 @pytest.mark.parametrize("tp", [1, 8])
 def test_c13_latent_attention_is_not_divided_by_tp(tp: int) -> None:
     deepseek = llama(
-        61, 128, 128, 7168, 18432, 129280, architectures=["DeepseekV3ForCausalLM"], kv_lora_rank=512,
-        qk_rope_head_dim=64, n_routed_experts=256, moe_intermediate_size=2048,
+        61, 128, 128, 7168, 18432, 129280, architectures=["DeepseekV3ForCausalLM"], kv_lora_rank=512, q_lora_rank=1536,
+        qk_rope_head_dim=64, qk_nope_head_dim=128, v_head_dim=128, n_routed_experts=256, n_shared_experts=1,
+        moe_intermediate_size=2048, first_k_dense_replace=3,
     )  # fmt: skip
     verdict = plan(deepseek, tp=tp)
     assert verdict.memory.kv_bytes_per_token.value == 70272
@@ -366,12 +367,23 @@ def test_c53_lengths_are_always_passed() -> None:
 
 
 def test_c54_max_num_tokens_caps_the_prompt() -> None:
-    verdict = plan(QWEN2_7B, input_len=30000, seq_len=32768, num_tokens=8192)
+    """Without chunked context, which an 8-bit cache under weights that are not FP8 excludes."""
+    off: dict[str, Any] = {"kv_cache": "fp8", "seq_len": 32768, "num_tokens": 8192}
+    verdict = plan(LLAMA_31_8B, input_len=30000, **off)
     assert refused_for(verdict) == {"prompt-limit"}
     assert "= 8,192 is below maxInputLen 30,000" in said(verdict, "prompt-limit")
     assert "maxNumTokens at least 30,000" in said(verdict, "prompt-limit")
-    assert plan(QWEN2_7B, input_len=8192, seq_len=32768, num_tokens=8192).ok
-    assert not plan(QWEN2_7B, input_len=8193, seq_len=32768, num_tokens=8192).ok
+    assert plan(LLAMA_31_8B, input_len=8192, **off).ok
+    assert not plan(LLAMA_31_8B, input_len=8193, **off).ok
+
+
+def test_c54_chunked_context_takes_the_whole_sequence() -> None:
+    """It is on wherever paged context FMHA is; serving.repository sets both from the same property."""
+    verdict = plan(QWEN2_7B, input_len=30000, seq_len=32768, num_tokens=8192)
+    assert verdict.ok
+    assert verdict.longest_prompt.value == 32767
+    fp8 = plan(LLAMA_31_8B, quantization="fp8", kv_cache="fp8", input_len=30000, seq_len=32768, num_tokens=8192)
+    assert fp8.longest_prompt.value == 32767, "FP8 weights keep it with an FP8 cache"
 
 
 BUILD_TIME = {"batch": 16, "input_len": 1025, "seq_len": 2049, "num_tokens": 2049, "beams": 2}

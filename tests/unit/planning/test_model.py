@@ -201,9 +201,9 @@ def test_facts_survive_the_status_field() -> None:
 
 
 @pytest.mark.parametrize("change", [{"num_layers": None}, {"num_layers": "30"}, {"tie_word_embeddings": 1}])
-def test_damaged_facts_ask_for_a_new_inspection(change: dict[str, Any]) -> None:
+def test_damaged_facts_are_refused_by_name(change: dict[str, Any]) -> None:
     stored = read_config(SMOLLM2, None).to_facts() | change
-    with pytest.raises(ModelUnreadable, match="inspect the model again"):
+    with pytest.raises(ModelUnreadable, match="the model's facts"):
         ModelFacts.from_facts(stored)
 
 
