@@ -106,6 +106,16 @@ def install_operator(stack: Stack, **overrides: Any) -> None:
         )
 
 
+def operator_metrics(stack: Stack) -> dict[str, float]:
+    """What the operator says at /metrics, by name with labels."""
+    kubectl = stack.kubectl(OPERATOR_NAMESPACE)
+    pods = kubectl.items("pods", "-l", f"app.kubernetes.io/name={OPERATOR}", "--field-selector=status.phase=Running")
+    (pod,) = [p["metadata"]["name"] for p in pods if "deletionTimestamp" not in p["metadata"]]
+    text = kubectl("get", "--raw", f"/api/v1/namespaces/{OPERATOR_NAMESPACE}/pods/{pod}:8080/proxy/metrics")
+    lines = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
+    return {name: float(value) for name, _, value in lines}
+
+
 def install_hub(stack: Stack) -> None:
     """The hub with one repository, gated: reading its files takes the token that `make_namespace` hands out."""
     kubectl = stack.kubectl(HUB_NAMESPACE)

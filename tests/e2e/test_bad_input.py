@@ -71,10 +71,10 @@ def test_a_missing_token_secret_is_named(namespace: Kubectl) -> None:
 
 def test_an_image_that_cannot_be_pulled(namespace: Kubectl, stack: Stack) -> None:
     nowhere = "docker.io/llmengine/nowhere@sha256:" + "0" * 64
-    values = {"1.2.1": f"{_toolchain(stack)}", "1.2.0": nowhere}
+    values = {"1.2.1": f"{_toolchain(stack)}", "1.0.0": nowhere}
     install_operator(stack, toolchainImages=values)
     try:
-        namespace.apply(llmengine("image", release="1.2.0"))
+        namespace.apply(llmengine("image", release="1.0.0"))
         stalled = wait_condition(namespace, "Stalled", "True", "image", reason="ImagePullFailed")
         assert nowhere in stalled["message"]
     finally:

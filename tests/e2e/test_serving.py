@@ -9,7 +9,7 @@ import pytest
 from demo import client
 from demo.kubectl import Kubectl, wait_for
 from demo.questions import by_grpc
-from demo.stack import GRACE_SECONDS, OPERATOR, OPERATOR_NAMESPACE, Stack, reference
+from demo.stack import GRACE_SECONDS, OPERATOR, OPERATOR_NAMESPACE, Stack, operator_metrics, reference
 
 from .smollm2 import A100, H100, answer, delete, get, llmengine, wait_ready
 
@@ -90,21 +90,10 @@ def test_nothing_is_written_at_rest_nor_by_a_restarted_operator(served: Kubectl,
 
 def _passed(stack: Stack) -> str | None:
     """The operator's own count: every object looked at once, nothing waiting, and no write but the Lease's."""
-    metrics = _metrics(stack)
+    metrics = operator_metrics(stack)
     done = sum(v for k, v in metrics.items() if k.startswith("controller_runtime_reconcile_total"))
     depth = sum(v for k, v in metrics.items() if k.startswith("workqueue_depth"))
     return None if done >= 5 and depth == 0 else f"{done} passes, {depth} keys waiting"
-
-
-def _metrics(stack: Stack) -> dict[str, float]:
-    operator = stack.kubectl(OPERATOR_NAMESPACE)
-    pods = operator.items("pods", "-l", f"app.kubernetes.io/name={OPERATOR}", "--field-selector=status.phase=Running")
-    (pod,) = [p for p in pods if "deletionTimestamp" not in p["metadata"]]
-    text = operator(
-        "get", "--raw", f"/api/v1/namespaces/{OPERATOR_NAMESPACE}/pods/{pod['metadata']['name']}:8080/proxy/metrics"
-    )
-    lines = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
-    return {name: float(value) for name, _, value in lines}
 
 
 def test_replicas_and_the_kv_cache_share_never_rebuild(served: Kubectl) -> None:

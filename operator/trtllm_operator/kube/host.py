@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 import kopf
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, ProcessCollector
 
 from trtllm_operator.kube.cache import Cache, Change
 from trtllm_operator.kube.client import Client
@@ -104,6 +104,7 @@ class _Run(Generic[K]):
             host.client, host.cache, host.watches, namespaces=host.namespaces, on_list=self._resync.request
         )
         self._passes = PassMetrics(host.metrics)
+        ProcessCollector(registry=host.metrics)
         host.metrics.register(StateCollector(host.client, host.cache, self._queue, self._resync, lambda: self._leading))
         host.cache.subscribe(self._changed)
         self._probes = Probes(livez=self._livez, readyz=self._readyz, metrics=host.metrics)

@@ -111,7 +111,11 @@ class Reconciler:
         if release:
             meta = artifact["metadata"]
             rest = [f for f in meta.get("finalizers", ()) if f != FINALIZER]
-            await self.client.replace(ENGINE_ARTIFACT, {**artifact, "metadata": {**meta, "finalizers": rest}})
+            try:
+                await self.client.replace(ENGINE_ARTIFACT, {**artifact, "metadata": {**meta, "finalizers": rest}})
+            except ApiError as error:
+                if not error.is_not_found:
+                    raise
 
     async def _create(self, objects: Objects) -> None:
         for obj in objects:
