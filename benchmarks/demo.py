@@ -24,8 +24,8 @@ from rich.console import Console
 from rich.table import Table
 
 from demo import client, questions
-from demo.follow import until_ready
-from demo.kubectl import Kubectl, wait_for
+from demo.follow import until_drained, until_ready
+from demo.kubectl import Kubectl
 from demo.stack import Stack, make_namespace, operator_metrics, reference, remove_namespace, up
 from images.progress import Progress
 
@@ -107,7 +107,7 @@ def _warm(progress: Progress) -> list[Row]:
     manifest["spec"]["budgets"]["maxSeqLen"] = 1536
     kubectl.apply(manifest)
     switched = until_ready(kubectl, NAME, progress)
-    wait_for("the old servers' end", lambda: _old_servers(kubectl), limit_seconds=180)
+    until_drained(kubectl, NAME)
     counted = client.counts(kubectl)
     client.stop(kubectl)
     answered, failed = (sum(c[what] for c in counted.values()) for what in ("answered", "failed"))
@@ -137,21 +137,8 @@ def _speed(kubectl: Kubectl, progress: Progress) -> list[Row]:
                 thread.join()
             rate = sum(counts) / (time.monotonic() - began)
             aim = "10 tokens/s" if streams == 1 else ""
-            rows.append(
-                (
-                    f"TP 1, {streams} stream{'s' * (streams > 1)} of {TOKENS} tokens, prompt included",
-                    f"{rate:.1f} tokens/s",
-                    aim,
-                )
-            )
+            rows.append((f"TP 1, {streams} x {TOKENS} tokens at once, prompt included", f"{rate:.1f} tokens/s", aim))
     return rows
-
-
-def _old_servers(kubectl: Kubectl) -> str | None:
-    serving = {t["servedRevision"] for t in kubectl.get("llmengine", NAME)["status"]["targets"]}
-    pods = kubectl.items("pods", "-l", "llmengine.dev/revision")
-    old = [p for p in pods if p["metadata"]["labels"]["llmengine.dev/revision"] not in serving]
-    return f"{len(old)} old servers" if old else None
 
 
 def _writes(stack: Stack) -> Counter[str]:
@@ -176,7 +163,8 @@ def _machine() -> str:
     )
     memory = next((int(line.split()[1]) for line in _lines("/proc/meminfo") if line.startswith("MemTotal")), 0)
     load = os.getloadavg()[0]
-    return f"{os.cpu_count()} cores {cpu}, {memory / 2**20:.0f} GiB, {platform.system()} {platform.release()}; load {load:.1f} at the end"
+    system = f"{platform.system()} {platform.release()}"
+    return f"{os.cpu_count()} cores {cpu}, {memory / 2**20:.0f} GiB, {system}; load {load:.1f} at the end"
 
 
 def _lines(path: str) -> list[str]:

@@ -17,8 +17,8 @@ from images.progress import Progress
 from tests.cluster import ClusterError
 
 from . import client, questions
-from .follow import StalledError, until_ready
-from .kubectl import Kubectl, KubectlError, WaitedTooLong, wait_for
+from .follow import StalledError, until_drained, until_ready
+from .kubectl import Kubectl, KubectlError, WaitedTooLong
 from .stack import make_namespace, reference, remove_namespace, up
 
 NAMESPACE, NAME = "demo", "smollm2"
@@ -65,7 +65,7 @@ def _demo(progress: Progress) -> None:
     kubectl.apply(changed)
     took = until_ready(kubectl, NAME, progress)
     progress.say(f"rebuilt and switched {took:.1f} s after the change")
-    took = wait_for("the old servers' end", lambda: _old_servers(kubectl), limit_seconds=120)
+    took = until_drained(kubectl, NAME)
     progress.say(f"the old servers drained and gone {took:.1f} s later")
     counted = client.counts(kubectl)
     client.stop(kubectl)
@@ -75,13 +75,6 @@ def _demo(progress: Progress) -> None:
     _tables(kubectl)
     if failed:
         raise WaitedTooLong(f"{failed} requests failed during the switch")
-
-
-def _old_servers(kubectl: Kubectl) -> str | None:
-    serving = {t["servedRevision"] for t in kubectl.get("llmengine", NAME)["status"]["targets"]}
-    pods = kubectl.items("pods", "-l", "llmengine.dev/revision")
-    old = [p["metadata"]["name"] for p in pods if p["metadata"]["labels"]["llmengine.dev/revision"] not in serving]
-    return f"{', '.join(old)} still there" if old else None
 
 
 def _ask(kubectl: Kubectl, target: str, progress: Progress) -> None:

@@ -6,7 +6,7 @@ import time
 
 from images.progress import Progress
 
-from .kubectl import Kubectl, WaitedTooLong, condition, ready
+from .kubectl import Kubectl, WaitedTooLong, condition, ready, wait_for
 
 
 class StalledError(RuntimeError):
@@ -34,6 +34,18 @@ def until_ready(kubectl: Kubectl, name: str, progress: Progress, *, limit_second
         if time.monotonic() - began > limit_seconds:
             raise WaitedTooLong(f"{name} is not Ready after {limit_seconds:.0f} s: {missing}")
         time.sleep(0.5)
+
+
+def until_drained(kubectl: Kubectl, name: str, *, limit_seconds: float = 180) -> float:
+    """Until no server is left but those of the revisions that serve; the seconds that took."""
+
+    def old_servers() -> str | None:
+        serving = {t.get("servedRevision") for t in kubectl.get("llmengine", name)["status"]["targets"]}
+        pods = kubectl.items("pods", "-l", f"llmengine.dev/engine={name},llmengine.dev/revision")
+        old = [p["metadata"]["name"] for p in pods if p["metadata"]["labels"]["llmengine.dev/revision"] not in serving]
+        return f"{', '.join(old)} still there" if old else None
+
+    return wait_for("the old servers' end", old_servers, limit_seconds=limit_seconds)
 
 
 def _say(progress: Progress, said: dict[str, str], what: str, now: str) -> None:

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from demo import client
+from demo.follow import until_drained
 from demo.kubectl import Kubectl, wait_for
 from demo.questions import by_grpc
 from demo.stack import GRACE_SECONDS, OPERATOR, OPERATOR_NAMESPACE, Stack, operator_metrics, reference
@@ -114,13 +115,7 @@ def test_a_changed_budget_rebuilds_and_switches_without_a_failed_request(served:
     after = {t["name"]: t["servedArtifact"] for t in get(served)["status"]["targets"]}
     assert all(after[t] != before[t] for t in before)
 
-    def old_servers() -> str | None:
-        pods = served.items("pods", "-l", "llmengine.dev/revision")
-        wanted = {t["servedRevision"] for t in get(served)["status"]["targets"]}
-        old = [p["metadata"]["name"] for p in pods if p["metadata"]["labels"]["llmengine.dev/revision"] not in wanted]
-        return f"{old} still there" if old else None
-
-    wait_for("the old servers' end", old_servers, limit_seconds=180)
+    until_drained(served, "smollm2")
     counted = client.counts(served)
     client.stop(served)
     for service, counts in counted.items():
