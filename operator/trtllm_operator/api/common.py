@@ -65,6 +65,19 @@ class SecretKeyReference(Object):
     """Key in the Secret whose value is the token."""
 
 
+class PersistentVolumeClaimModel(Object):
+    """A model directory on a claim in the same namespace: config.json, tokenizer files, safetensors."""
+
+    claim_name: Name
+    """Name of the PersistentVolumeClaim."""
+    path: Annotated[
+        str,
+        Field(min_length=1, max_length=512, pattern=r"^[A-Za-z0-9_][A-Za-z0-9._/-]*$"),
+        Cel("!self.contains('..')", message="path must not contain '..'"),
+    ]
+    """Directory of the model, relative to the root of the volume."""
+
+
 class PersistentVolumeClaimStore(Object):
     """A claim in the same namespace that build and serving Pods mount at once (ReadWriteMany across nodes)."""
 

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from .common import NodePlacement, ResourceRequirements, SecretKeyReference, Storage
 from .conditions import Conditions
-from .markers import Cel, Name, Object, Status
+from .markers import Cel, ListMap, Name, Object, Status
 
 KIND = "EngineArtifact"
 PLURAL = "engineartifacts"
@@ -22,6 +22,9 @@ ROOT_RULES = (
         field_path=".metadata.name",
     ),
 )
+
+DEFAULT_CPU_ARCHITECTURE = "amd64"
+DEFAULT_GPU_RESOURCE = "nvidia.com/gpu"
 
 ArtifactType = Literal["Model", "Checkpoint", "Engine"]
 Phase = Literal["Pending", "Running", "Ready", "Failed"]
@@ -64,13 +67,26 @@ class PinnedModel(Object):
     """A directory on a claim."""
 
 
+class CalibrationSource(Object):
+    """A directory of sample texts on a claim. Its files are not looked into: other texts belong into another path."""
+
+    claim_name: Name
+    """Name of the PersistentVolumeClaim."""
+    path: Annotated[str, Field(min_length=1, max_length=512)]
+    """Directory relative to the root of the volume."""
+
+
 class GpuClass(Object):
-    """What the engine is bound to."""
+    """What the engine is bound to: it is built and runs on GPUs of exactly this class."""
 
     product: Annotated[str, Field(min_length=1, max_length=63)]
-    """The node label nvidia.com/gpu.product."""
+    """The node label nvidia.com/gpu.product; of a MIG slice with a resource of its own, the label of that slice."""
     compute_capability: Annotated[str, Field(pattern=r"^[0-9]+\.[0-9]$", max_length=8)]
     """Compute capability, for example 9.0."""
+    cpu_architecture: Annotated[str, Field(pattern=r"^[a-z0-9]+$", max_length=16)] = DEFAULT_CPU_ARCHITECTURE
+    """Of the nodes, as the label kubernetes.io/arch says it."""
+    resource: Annotated[str, Field(pattern=r"^nvidia\.com/[a-zA-Z0-9.-]+$", max_length=80)] = DEFAULT_GPU_RESOURCE
+    """What Pods ask for: nvidia.com/gpu, or nvidia.com/mig-... of slices that a node offers beside others."""
 
 
 class Inputs(Object):
@@ -90,6 +106,8 @@ class Inputs(Object):
     """GPU that an Engine is built on and for."""
     storage: Storage
     """Where the artefact is kept."""
+    calibration: CalibrationSource | None = None
+    """Texts on a claim that a Checkpoint is calibrated with."""
 
 
 class Expectation(Object):
@@ -117,6 +135,19 @@ class Expectation(Object):
     """Tokens processed in one step."""
     max_beam_width: Limit | None = None
     """Beams of beam search."""
+    trial: Annotated[tuple[Annotated[str, Field(max_length=1024)], ...], Field(max_length=64)] = ()
+    """Command that loads the engine and generates a token; {output} and {model} stand for directories."""
+
+
+class PlannedResources(Object):
+    """What the planner computed for the container that does the work; grows when an attempt runs out of it."""
+
+    host_memory_bytes: Annotated[int | None, Field(ge=0)] = None
+    """Host memory, requested and limited alike."""
+    ephemeral_storage_bytes: Annotated[int | None, Field(ge=0)] = None
+    """Files it leaves on its node's disk before they are published."""
+    shared_memory_bytes: Annotated[int | None, Field(ge=0)] = None
+    """Size of /dev/shm."""
 
 
 class Policy(NodePlacement):
@@ -132,6 +163,14 @@ class Policy(NodePlacement):
     """Attempts before it is given up."""
     token_secret_ref: SecretKeyReference | None = None
     """Token for the model's source."""
+    planned: PlannedResources | None = None
+    """What was computed of the build; `resources` stand above it."""
+    gpu_product: Annotated[str | None, Field(max_length=63)] = None
+    """Node label nvidia.com/gpu.product of a step that needs GPUs and is not bound to a class."""
+    priority_class_name: Name | None = None
+    """PriorityClass of the Pods."""
+    queue_name: Name | None = None
+    """Kueue LocalQueue that admits the Jobs."""
 
 
 @Cel(
@@ -159,6 +198,27 @@ class EngineArtifactSpec(Object):
     """How it is built; may change."""
 
 
+class AttemptRecord(Status):
+    """An attempt that has failed."""
+
+    number: Annotated[int, Field(ge=1)]
+    """Number of the attempt."""
+    reason: Word
+    """Why it failed, in one word; docs/failures.md lists them."""
+    message: Annotated[str, Field(max_length=2048)] = ""
+    """Why it failed, with the numbers."""
+    node_name: Word | None = None
+    """Node it ran on."""
+    start_time: Time | None = None
+    """When it began."""
+    end_time: Time | None = None
+    """When it failed."""
+    log: Annotated[str | None, Field(max_length=2048)] = None
+    """Last lines of what failed."""
+    retry_after_seconds: Annotated[int | None, Field(ge=0)] = None
+    """Pause that the source of a download asked for."""
+
+
 class EngineArtifactStatus(Status):
     """Where the build stands and what came out of it."""
 
@@ -174,6 +234,12 @@ class EngineArtifactStatus(Status):
     """Number of the current or last attempt, from 1."""
     attempt_policy: Annotated[str | None, Field(max_length=64)] = None
     """Hash of the policy that attempt ran under; another policy opens another attempt."""
+    attempts: Annotated[tuple[AttemptRecord, ...], Field(max_length=5), ListMap("number")] = ()
+    """The last attempts that failed, oldest first."""
+    failure_counts: Annotated[dict[str, Annotated[int, Field(ge=0)]], Field(max_length=64)] = {}
+    """Failures under the current policy, by reason."""
+    progress: Annotated[str | None, Field(max_length=128)] = None
+    """How far the step that runs is."""
     job_name: Word | None = None
     """Job of that attempt."""
     node_name: Word | None = None

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from .common import NodePlacement, ResourceRequirements, SecretKeyReference, Storage, TargetName
+from .build import Build
+from .calibration import Calibration
+from .common import (
+    NodePlacement,
+    PersistentVolumeClaimModel,
+    ResourceRequirements,
+    SecretKeyReference,
+    Storage,
+    TargetName,
+)
 from .conditions import Conditions
 from .fields import BatchSize, BeamWidth, Dtype, KvCacheDtype, Percent, Quantization, QueueSize, Ranks, TokenCount
-from .markers import Cel, Extension, ListMap, Name, Object, Status
+from .markers import Cel, Extension, ListMap, Object, Status
 from .overrides import BudgetsOverride, ParallelismOverride, PrecisionOverride, ServingOverride
 
 KIND = "LLMEngine"
@@ -31,7 +40,16 @@ ROOT_RULES = (
         "the names of Services are made from it",
         field_path=".metadata.name",
     ),
+    Cel(
+        f"self.spec.targets.all(t, has(t.gpu.product) || size(self.metadata.name) + size(t.name) <= {MAX_NAME_LENGTH})",
+        message=f"the name and that of a target whose gpu is not a product must together be at most {MAX_NAME_LENGTH} "
+        "characters: the GPU's name follows them in the names of Deployments and Services",
+        field_path=".metadata.name",
+    ),
 )
+
+Architecture = Literal["volta", "turing", "ampere", "ada-lovelace", "hopper", "blackwell", "rubin"]
+"""As the label nvidia.com/gpu.family calls them, those that a release knows or may."""
 
 
 class HuggingFaceModel(Object):
@@ -51,19 +69,6 @@ class HuggingFaceModel(Object):
     """Commit, tag or branch. A branch is resolved once, to the commit it then names; pin the commit to be exact."""
     token_secret_ref: SecretKeyReference | None = None
     """Token for a gated or private repository; a file where the model is inspected and fetched, and nowhere else."""
-
-
-class PersistentVolumeClaimModel(Object):
-    """A model directory on a claim in the same namespace: config.json, tokenizer files, safetensors."""
-
-    claim_name: Name
-    """Name of the PersistentVolumeClaim."""
-    path: Annotated[
-        str,
-        Field(min_length=1, max_length=512, pattern=r"^[A-Za-z0-9_][A-Za-z0-9._/-]*$"),
-        Cel("!self.contains('..')", message="path must not contain '..'"),
-    ]
-    """Directory of the model, relative to the root of the volume."""
 
 
 @Cel(
@@ -88,6 +93,8 @@ class Precision(Object):
     """Format of the weights, by TensorRT-LLM's own name; none keeps them as dtype says."""
     kv_cache: KvCacheDtype = "auto"
     """Type of the KV cache; auto is the type of the activations."""
+    calibration: Calibration = Calibration()
+    """Calibration of formats that need it; others have nothing to do with it."""
 
 
 @Cel(
@@ -123,11 +130,27 @@ class Budgets(Object):
     """Beams of beam search; each takes the KV cache of one sequence."""
 
 
-class GpuSelector(Object):
-    """Which GPUs. The engine is built on such a GPU and runs on no other."""
+class AnyGpu(Object):
+    """Every GPU; there is nothing to say about it."""
 
-    product: Annotated[str, Field(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$", max_length=63)]
+
+@Cel(
+    "(has(self.product) ? 1 : 0) + (has(self.architecture) ? 1 : 0) + (has(self.computeCapability) ? 1 : 0) + "
+    "(has(self.any) ? 1 : 0) == 1",
+    message="give exactly one of product, architecture, computeCapability and any",
+)
+class GpuSelector(Object):
+    """Which GPUs. An engine is built on a GPU of one class and runs on no other; all but product may stand for several
+    classes, each of which gets an engine, servers and a Service of its own."""
+
+    product: Annotated[str | None, Field(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$", max_length=63)] = None
     """As the node label nvidia.com/gpu.product says it, for example NVIDIA-H100-80GB-HBM3."""
+    architecture: Architecture | None = None
+    """Every class of GPUs of this architecture that a node has and no target names more exactly."""
+    compute_capability: Annotated[str | None, Field(pattern=r"^[0-9]{1,2}\.[0-9]$", max_length=4)] = None
+    """Every class of GPUs of this compute capability, for example "9.0", that a node has and no target names."""
+    any: AnyGpu | None = None
+    """Every class of GPUs that a node has and no other target names."""
 
 
 class Target(Object):
@@ -147,17 +170,6 @@ class Target(Object):
     """Limits of this target's engine, where they differ from spec.budgets."""
     serving: ServingOverride | None = None
     """How Triton runs on this target, where it differs from spec.serving."""
-
-
-class Build(NodePlacement):
-    """How build Jobs run. Nothing here is part of an artefact's key."""
-
-    resources: ResourceRequirements | None = None
-    """Of the convert and build containers; by default computed from the model."""
-    timeout_seconds: Annotated[int, Field(ge=60, le=604_800)] | None = None
-    """Longest run of one attempt; by default computed from the model's size."""
-    max_attempts: Annotated[int, Field(ge=1, le=20)] = 3
-    """Attempts at one artefact before it is given up; a failure that cannot pass is not tried again."""
 
 
 class Serving(NodePlacement):
@@ -185,6 +197,12 @@ class Serving(NodePlacement):
     "(has(t.parallelism.pipeline) ? t.parallelism.pipeline : "
     "has(self.parallelism) && has(self.parallelism.pipeline) ? self.parallelism.pipeline : 1) <= 64)",
     message="a target's tensor x pipeline must be at most 64, each its own or that of spec.parallelism",
+    field_path=".targets",
+)
+@Cel(
+    "self.targets.all(t, has(t.gpu.product) || self.targets.all(o, !o.name.startsWith(t.name + '-')))",
+    message="no target's name may begin with that of a target whose gpu is not a product, and '-': "
+    "the targets made for each GPU are called so",
     field_path=".targets",
 )
 class LLMEngineSpec(Object):

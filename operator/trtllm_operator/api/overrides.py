@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .calibration import Calibration
 from .common import NodePlacement, ResourceRequirements
 from .fields import BatchSize, BeamWidth, Dtype, KvCacheDtype, Percent, Quantization, QueueSize, Ranks, TokenCount
 from .markers import Object
@@ -16,6 +17,8 @@ class PrecisionOverride(Object):
     """In place of spec.precision.quantization."""
     kv_cache: KvCacheDtype | None = None
     """In place of spec.precision.kvCache."""
+    calibration: Calibration | None = None
+    """In place of spec.precision.calibration."""
 
 
 class ParallelismOverride(Object):

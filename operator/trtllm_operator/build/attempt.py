@@ -2,31 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from ..objects import Obj, condition_true
 from ..pods import IMAGE_REASONS, container_statuses, termination_report
-from .failures import Failure, classify
+from .diagnosis import diagnose, disruption, start_failure
+from .failures import KINDS, Failure
+from .placement import obstacles
 
 NO_FACTS: Mapping[str, Any] = {}
+EVICTIONS_FOR_DISK = 3
+"""Pods of one attempt that nodes may evict for want of disk before the attempt counts as failed: the Job controller
+replaces them without end."""
+LOST_SECONDS = 60
+"""How long after its grace period a Pod that does not go is waited for; then its node counts as lost."""
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+_WRONG_PLATFORM = ("no match for platform", "no matching manifest for")
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """The Pod does not run yet. `stuck`: a person has to act before it can."""
+    """The Pod does not run yet."""
 
+    __match_args__ = ("reason", "message", "stuck")
     reason: str
     message: str
-    stuck: bool = False
+
+    @property
+    def stuck(self) -> bool:
+        """A person has to act before it can."""
+        return KINDS[self.reason].stalls
 
 
 @dataclass(frozen=True)
 class Running:
     step: str
     node: str
+    note: str = ""
+    """What has happened to earlier Pods of the attempt."""
 
 
 @dataclass(frozen=True)
@@ -44,19 +60,30 @@ class Failed:
     failure: Failure
     node: str | None
     time: str
-    """When the Job failed."""
+    """When it failed."""
 
 
 State = Waiting | Running | Succeeded | Failed
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What explains why a Pod waits."""
+
+    nodes: tuple[Obj, ...] = ()
+    now: datetime | None = None
+    job_events: str | None = None
+    """The Job controller's last word on why it cannot create the Pod."""
 
 
 def seconds_between(start: str, end: str) -> int:
     return round((datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds())
 
 
-def read(job: Obj, pods: Iterable[Obj]) -> State:
+def read(job: Obj, pods: Iterable[Obj], around: Surroundings = Surroundings()) -> State:
     """What the attempt does now. The Job's word counts above the Pod's, which may flip after it has ended."""
-    newest = max(pods, key=lambda p: str(p["metadata"].get("creationTimestamp", "")), default=None)
+    ordered = sorted(pods, key=lambda p: str(p["metadata"].get("creationTimestamp", "")))
+    newest = ordered[-1] if ordered else None
     node = newest["spec"].get("nodeName") if newest else None
     if condition_true(job, "Complete"):
         status = job["status"]
@@ -65,8 +92,16 @@ def read(job: Obj, pods: Iterable[Obj]) -> State:
     if failed := condition_true(job, "Failed"):
         return Failed(_job_failure(failed, newest), node, failed["lastTransitionTime"])
     if newest is None:
-        return _without_pod(job)
-    return _pod_state(newest)
+        return _without_pod(job, around.job_events)
+    disrupted = [found for p in ordered if _has_failed(p) and (found := disruption(p))]
+    if over := _over(newest, disrupted, around.now):
+        return over
+    return _with_note(_pod_state(newest, around.nodes), disrupted)
+
+
+def current_pod(pods: Iterable[Obj]) -> Obj | None:
+    """The newest Pod of an attempt."""
+    return max(pods, key=lambda p: str(p["metadata"].get("creationTimestamp", "")), default=None)
 
 
 def _result(pod: Obj) -> Mapping[str, Any]:
@@ -79,49 +114,92 @@ def _result(pod: Obj) -> Mapping[str, Any]:
 
 
 def _job_failure(condition: Obj, pod: Obj | None) -> Failure:
-    if condition.get("reason") == "DeadlineExceeded":
-        return Failure(
-            "DeadlineExceeded",
-            "the attempt ran longer than allowed; raise spec.build.timeoutSeconds if it made progress",
-            retryable=False,
-        )
-    if pod is None:
-        return Failure("PodLost", f"the Job failed and its Pod is gone: {condition.get('message', '')}", retryable=True)
-    return classify(pod)
-
-
-def _without_pod(job: Obj) -> State:
-    if job["spec"].get("suspend"):
-        return Waiting("Suspended", "the Job is suspended: it waits for admission by a queue, or for a person")
-    return Waiting(
-        "PodNotCreated", "the Job controller has not created the Pod yet; if this stays, see kubectl describe job"
+    if pod is None and condition.get("reason") != "DeadlineExceeded":
+        return Failure("PodLost", f"the Job failed and its Pod is gone: {condition.get('message', '')}")
+    if condition.get("reason") != "DeadlineExceeded":
+        assert pod is not None
+        return diagnose(pod)
+    if pod is None or not pod.get("status", {}).get("startTime"):
+        return Failure("NeverStarted", "no node took the attempt's Pod within the day that it was waited for")
+    return Failure(
+        "DeadlineExceeded", "the attempt ran longer than allowed; raise spec.build.timeoutSeconds if it made progress"
     )
 
 
-def _pod_state(pod: Obj) -> State:
+def _has_failed(pod: Obj) -> bool:
+    return bool(pod.get("status", {}).get("phase") == "Failed")
+
+
+def _over(newest: Obj, disrupted: Sequence[Failure], now: datetime | None) -> Failed | None:
+    """An attempt that is over although the Job controller does not know it, and would replace its Pods."""
+    node = newest["spec"].get("nodeName")
+    changed = str(newest["metadata"].get("deletionTimestamp") or newest["metadata"].get("creationTimestamp") or "")
+    if exhausted := next((f for f in disrupted if f.reason == "EphemeralStorageExhausted"), None):
+        return Failed(exhausted, node, changed)
+    pressed = [f for f in disrupted if f.reason == "DiskPressure"]
+    if len(pressed) >= EVICTIONS_FOR_DISK:
+        return Failed(pressed[-1], node, changed)
+    deleted = newest["metadata"].get("deletionTimestamp")
+    if deleted and now and (now - datetime.fromisoformat(deleted)).total_seconds() > LOST_SECONDS:
+        why = f"node {node} has stopped answering: the Pod was told to end at {deleted} and is still there"
+        return Failed(Failure("NodeLost", why), node, str(deleted))
+    return None
+
+
+def _without_pod(job: Obj, events: str | None) -> State:
+    if job["spec"].get("suspend"):
+        queue = (job["metadata"].get("labels") or {}).get(QUEUE_LABEL)
+        who = f"by queue {queue}" if queue else "by a queue, or resumption by a person"
+        return Waiting("Suspended", f"the Job is suspended: it waits for admission {who}")
+    if events is None:
+        return Waiting("PodNotCreated", "the Job controller has not created the Pod yet")
+    if "exceeded quota" in events:
+        return Waiting("QuotaExceeded", f"the Pod cannot be created: {events}")
+    return Waiting("PodRefused", f"the Pod cannot be created: {events}")
+
+
+def _pod_state(pod: Obj, nodes: tuple[Obj, ...]) -> State:
     status = pod.get("status", {})
     for condition in status.get("conditions") or ():
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
-            return Waiting("Unschedulable", condition.get("message", ""))
+            found = obstacles(pod, nodes, str(condition.get("message", "")))
+            return Waiting(found.reason, found.message)
     node = pod["spec"].get("nodeName", "")
     for container in container_statuses(pod):
-        state = container.get("state", {})
-        if waiting := state.get("waiting"):
-            if waiting.get("reason") in IMAGE_REASONS:
-                return Waiting(
-                    "ImagePullFailed",
-                    f"node {node} cannot pull image {container['image']}: {waiting.get('message', waiting['reason'])}",
-                    stuck=True,
-                )
-            if waiting.get("reason") in ("CreateContainerConfigError", "CreateContainerError", "RunContainerError"):
-                return Waiting(
-                    "ContainerNotCreated", f"container {container['name']}: {waiting.get('message', '')}", stuck=True
-                )
+        waiting = container.get("state", {}).get("waiting")
+        if waiting and (stuck := _container_waits(container, waiting, node)):
+            return stuck
+    if _has_failed(pod):
+        return Waiting("AttemptEnding", f"the Pod on node {node} has failed, and its Job is about to")
     if step := _current_step(pod):
         return Running(step, node)
     if not node:
         return Waiting("PodStarting", "waits for the scheduler")
     return Waiting("PodStarting", f"starting on node {node}{_mounts(pod)}")
+
+
+def _container_waits(container: Obj, waiting: Obj, node: str) -> Waiting | None:
+    reason, said = waiting.get("reason"), str(waiting.get("message") or waiting.get("reason"))
+    if reason in IMAGE_REASONS:
+        advice = ""
+        if any(words in said for words in _WRONG_PLATFORM):
+            advice = " (the image does not exist for the node's processor: set spec.build.nodeSelector)"
+        return Waiting("ImagePullFailed", f"node {node} cannot pull image {container['image']}: {said}{advice}")
+    if reason in ("CreateContainerConfigError", "CreateContainerError", "RunContainerError"):
+        known = start_failure(container["name"], said)
+        return Waiting("ContainerNotCreated", known.message if known else f"container {container['name']}: {said}")
+    return None
+
+
+def _with_note(state: State, disrupted: Sequence[Failure]) -> State:
+    """Says what became of the Pods before, which the Job controller has replaced."""
+    if not disrupted:
+        return state
+    note = f" (its {len(disrupted)} Pods before were ended" if len(disrupted) > 1 else " (its Pod before was ended"
+    note += f": {disrupted[-1].message})"
+    if isinstance(state, Running):
+        return Running(state.step, state.node, note)
+    return Waiting(state.reason, state.message + note) if isinstance(state, Waiting) else state
 
 
 def _current_step(pod: Obj) -> str | None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..api.common import ResourceRequirements
+from ..api.common import PersistentVolumeClaimModel
 from ..api.engineartifact import (
     ArtifactType,
+    CalibrationSource,
     EngineArtifactSpec,
     GpuClass,
     Inputs,
     PinnedHuggingFace,
     PinnedModel,
     PinnedPersistentVolumeClaim,
+    PlannedResources,
     Policy,
 )
 from ..api.llmengine import LLMEngineSpec
@@ -25,6 +27,14 @@ from ..planning.model import ModelFacts
 TRANSFER_BYTES_PER_SECOND = 20_000_000
 """A slow connection or volume: what an attempt's deadline allows for."""
 BASE_SECONDS = 1800
+RANK_SECONDS = 900
+"""Of one rank's build: published builds of up to 35 billion parameters took 2 to 5 minutes."""
+CALIBRATION_SECONDS = 7200
+"""AWQ takes tens of minutes (blogs/quantization-in-TRT-LLM.md)."""
+OVERHEAD_BYTES = 256 << 20
+SHARED_MEMORY_BYTES = 1 << 30
+"""Of /dev/shm with several processes: NCCL fails with less (troubleshooting.md)."""
+SMALL_SHARED_MEMORY_BYTES = 64 << 20
 
 
 def pin(spec: LLMEngineSpec, revision: str) -> PinnedModel:
@@ -53,7 +63,7 @@ def chain(
 
     `image` is the toolchain image by digest.
     """
-    storage = spec.storage
+    storage, dataset = spec.storage, spec.precision.calibration.dataset
 
     def artifact(type_: ArtifactType, inputs: Inputs, gpus: int = 0) -> Artifact:
         wanted = None if type_ == "Model" else expectation(spec, facts, release, engine=type_ == "Engine")
@@ -64,7 +74,15 @@ def chain(
     step = checkpoint_step(spec, facts, release)
     checkpoint = artifact(
         "Checkpoint",
-        Inputs(parent=model.name, image=image, command=step.command, storage=storage),
+        Inputs(
+            parent=model.name,
+            image=image,
+            command=step.command,
+            storage=storage,
+            calibration=_calibration_source(dataset.persistent_volume_claim)
+            if dataset and any("{calibration}" in word for word in step.command)
+            else None,
+        ),
         gpus=int(step.needs_gpu),
     )
     engine = artifact(
@@ -81,23 +99,68 @@ def chain(
     return model, checkpoint, engine
 
 
-def policy(spec: LLMEngineSpec, artifact: EngineArtifactSpec, numbers: Mapping[str, int]) -> Policy:
-    """How the artefact is built, as the spec says now. `numbers` are the plan's (`serving.revision.Revision.plan`)."""
+def _calibration_source(claim: PersistentVolumeClaimModel) -> CalibrationSource:
+    return CalibrationSource(claim_name=claim.claim_name, path=claim.path)
+
+
+def policy(spec: LLMEngineSpec, artifact: EngineArtifactSpec, numbers: Mapping[str, int], gpu: GpuClass) -> Policy:
+    """How the artefact is built, as the spec says now. `numbers` are the plan's (`serving.revision.Revision.plan`),
+    `gpu` is what the engine that needs it is built for."""
     hub, build = spec.model.hugging_face, spec.build
     is_model = artifact.type == "Model"
-    planned = None if is_model else _memory(numbers[f"{artifact.type.lower()}HostMemoryBytes"])
+    gpus = _gpus(spec, artifact, numbers)
     return Policy(
         node_selector=build.node_selector,
         tolerations=build.tolerations,
-        resources=None if is_model else build.resources or planned,
-        gpus=artifact.policy.gpus,
-        timeout_seconds=build.timeout_seconds or BASE_SECONDS + numbers["modelBytes"] // TRANSFER_BYTES_PER_SECOND,
+        resources=None if is_model else build.resources,
+        planned=None if is_model else _planned(artifact, numbers, max(gpus, 1)),
+        gpus=gpus,
+        gpu_product=gpu.product if gpus and artifact.type == "Checkpoint" else None,
+        timeout_seconds=build.timeout_seconds or _timeout_seconds(artifact, numbers),
         max_attempts=build.max_attempts,
         token_secret_ref=hub.token_secret_ref if hub and is_model else None,
+        priority_class_name=build.priority_class_name,
+        queue_name=build.queue_name,
     )
 
 
-def _memory(host_memory_bytes: int) -> ResourceRequirements:
-    """Memory as planned, requested and limited alike: a build beyond its plan ends at once and says so."""
-    mebibytes = f"{-(-host_memory_bytes // 2**20)}Mi"
-    return ResourceRequirements(requests={"cpu": "1", "memory": mebibytes}, limits={"memory": mebibytes})
+def _world_size(artifact: EngineArtifactSpec) -> int:
+    expected = artifact.expected
+    return expected.tensor_parallel * expected.pipeline_parallel if expected else 1
+
+
+def _gpus(spec: LLMEngineSpec, artifact: EngineArtifactSpec, numbers: Mapping[str, int]) -> int:
+    """One for each rank built at once; for calibration what holds the model unquantised and half as much again
+    (examples/llama/README.md: 210 GB for a model of 140 GB)."""
+    if artifact.type == "Engine":
+        return min(spec.build.workers, _world_size(artifact))
+    if not artifact.policy.gpus:
+        return 0
+    room = numbers.get("gpuMemoryBytes", 0) * 9 // 10
+    needed = -(-numbers["modelBytes"] * 3 // (2 * room)) if room else 1
+    return spec.build.calibration_gpus or max(needed, 1)
+
+
+def _planned(artifact: EngineArtifactSpec, numbers: Mapping[str, int], workers: int) -> PlannedResources:
+    """Each worker of a build is a process with a rank of its own. /dev/shm counts as memory of the container."""
+    kind = artifact.type.lower()
+    at_once = workers if artifact.type == "Engine" else 1
+    shared_memory = SHARED_MEMORY_BYTES if _world_size(artifact) > 1 or workers > 1 else SMALL_SHARED_MEMORY_BYTES
+    output = numbers.get(f"{kind}Bytes", numbers["modelBytes"])
+    return PlannedResources(
+        host_memory_bytes=numbers[f"{kind}HostMemoryBytes"] * at_once + shared_memory,
+        ephemeral_storage_bytes=output + output // 10 + OVERHEAD_BYTES,
+        shared_memory_bytes=shared_memory,
+    )
+
+
+def _timeout_seconds(artifact: EngineArtifactSpec, numbers: Mapping[str, int]) -> int:
+    """From the bytes that are read, written, copied and hashed, at the pace of a slow volume."""
+    model = numbers["modelBytes"]
+    checkpoint, engine = numbers.get("checkpointBytes", model), numbers.get("engineBytes", model)
+    if artifact.type == "Model":
+        return BASE_SECONDS + model // TRANSFER_BYTES_PER_SECOND
+    if artifact.type == "Checkpoint":
+        calibration = CALIBRATION_SECONDS if artifact.policy.gpus else 0
+        return BASE_SECONDS + calibration + (model + 3 * checkpoint) // TRANSFER_BYTES_PER_SECOND
+    return BASE_SECONDS + _world_size(artifact) * RANK_SECONDS + (checkpoint + 3 * engine) // TRANSFER_BYTES_PER_SECOND

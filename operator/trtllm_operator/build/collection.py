@@ -78,5 +78,5 @@ def collect_job(artifact: Obj, config: OperatorConfig) -> dict[str, Any]:
             "labels": labels,
             "ownerReferences": [owner_reference(artifact)],
         },
-        "spec": job_spec({"metadata": {"labels": labels}, "spec": pod}, COLLECT_TIMEOUT_SECONDS),
+        "spec": job_spec(labels, pod, COLLECT_TIMEOUT_SECONDS),
     }

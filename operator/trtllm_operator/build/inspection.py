@@ -54,5 +54,5 @@ def inspection_job(owner: Obj, spec: LLMEngineSpec, config: OperatorConfig) -> d
             "labels": labels,
             "ownerReferences": [owner_reference(owner)],
         },
-        "spec": job_spec({"metadata": {"labels": labels}, "spec": pod}, TIMEOUT_SECONDS),
+        "spec": job_spec(labels, pod, TIMEOUT_SECONDS),
     }

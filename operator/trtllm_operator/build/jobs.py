@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from ..api.common import ResourceRequirements
 from ..api.engineartifact import EngineArtifactSpec, Policy
 from ..config import OperatorConfig
 from ..objects import (
@@ -14,10 +13,10 @@ from ..objects import (
     ATTEMPT,
     AWAY_FROM_GPUS,
     CONTAINER_SECURITY,
-    GPU_RESOURCE,
     MANAGED,
     POD_SECURITY,
     POLICY_HASH,
+    PRODUCT_LABEL,
     RETRY,
     SCRATCH,
     STORE,
@@ -31,10 +30,16 @@ from ..objects import (
     tolerations,
     volumes,
 )
+from .attempt import QUEUE_LABEL
+from .history import History
+from .resources import STEP_RESOURCES, give_steps_memory, size_volumes, work_resources
 
 TOKEN_PATH = "/var/run/secrets/llmengine/token"  # noqa: S105 (a path)
 MODEL_SOURCE = "/model"
-STEP_RESOURCES: dict[str, Any] = {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}}
+WAITING_SECONDS = 86_400
+"""How long an attempt may wait for a node before another one takes its place."""
+KEEP_RUNNING = {"karpenter.sh/do-not-disrupt": "true", "cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
+"""Keeps autoscalers from ending a build to save a node."""
 KEEP_FINISHED_SECONDS = 86_400
 """What a Job did is in the artefact's status long before; its log stays readable for a day."""
 
@@ -45,31 +50,52 @@ def policy_hash(artifact: Obj, policy: Policy) -> str:
 
 
 def attempt_job(
-    artifact: Obj, spec: EngineArtifactSpec, number: int, *, config: OperatorConfig, runner: str
+    artifact: Obj,
+    spec: EngineArtifactSpec,
+    number: int,
+    *,
+    config: OperatorConfig,
+    runner: str,
+    past: History,
+    parent: Obj | None = None,
 ) -> dict[str, Any]:
-    """The Job of attempt `number` (from 1). `runner` is the name of the runner's ConfigMap in the namespace."""
+    """The Job of attempt `number` (from 1). `runner` is the name of the runner's ConfigMap in the namespace, `past` the
+    attempts before, `parent` the artefact that this one is made from."""
     name, namespace = artifact["metadata"]["name"], artifact["metadata"]["namespace"]
     labels = {MANAGED: "true", ARTIFACT: name, ATTEMPT: str(number)}
-    model = spec.type == "Model"
-    pod = _model_pod(name, spec, config) if model else _toolchain_pod(name, spec, config, runner)
+    if spec.type == "Model":
+        pod = _model_pod(name, spec, config)
+    else:
+        pod = _toolchain_pod(name, spec, config, runner, past, parent)
+    give_steps_memory(pod, past)
+    queue = {QUEUE_LABEL: spec.policy.queue_name} if spec.policy.queue_name else {}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {
             "name": f"{name}-{number}",
             "namespace": namespace,
-            "labels": labels,
+            "labels": {**labels, **queue},
             "annotations": {POLICY_HASH: policy_hash(artifact, spec.policy)},
             "ownerReferences": [owner_reference(artifact)],
         },
-        "spec": job_spec({"metadata": {"labels": labels}, "spec": pod}, spec.policy.timeout_seconds),
+        "spec": job_spec(labels, pod, spec.policy.timeout_seconds),
     }
 
 
-def job_spec(template: Mapping[str, Any], timeout_seconds: int) -> dict[str, Any]:
+def job_spec(labels: Mapping[str, str], pod: Mapping[str, Any], timeout_seconds: int) -> dict[str, Any]:
+    """A Job of one Pod that is not tried again by the Job controller, but replaced when the cluster ends it.
+
+    The Pod's own deadline counts from when a node has taken it: waiting for a GPU is no failure. The Job's lies a day
+    beyond.
+    """
+    template = {
+        "metadata": {"labels": dict(labels), "annotations": KEEP_RUNNING},
+        "spec": {**pod, "activeDeadlineSeconds": timeout_seconds},
+    }
     return {
         "backoffLimit": 0,
-        "activeDeadlineSeconds": timeout_seconds,
+        "activeDeadlineSeconds": timeout_seconds + WAITING_SECONDS,
         "ttlSecondsAfterFinished": KEEP_FINISHED_SECONDS,
         "podReplacementPolicy": "Failed",
         "podFailurePolicy": {
@@ -90,6 +116,7 @@ def step_container(
         "command": ["python3", "-m", "trtllm_operator.steps", step, "--spec", json.dumps(spec, sort_keys=True)],
         "resources": STEP_RESOURCES,
         "securityContext": CONTAINER_SECURITY,
+        "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": volume_mounts,
     }
     if step == "publish":
@@ -108,6 +135,8 @@ def base_pod(placement: Policy, volumes_: list[dict[str, Any]], *, gpu: bool = F
     }
     if not gpu:
         pod["affinity"] = AWAY_FROM_GPUS
+    if placement.priority_class_name:
+        pod["priorityClassName"] = placement.priority_class_name
     if placement.node_selector:
         pod["nodeSelector"] = dict(placement.node_selector)
     if tolerated := tolerations(placement, gpu=gpu):
@@ -162,22 +191,30 @@ def _model_pod(name: str, spec: EngineArtifactSpec, config: OperatorConfig) -> d
     return pod
 
 
-def _toolchain_pod(name: str, spec: EngineArtifactSpec, config: OperatorConfig, runner: str) -> dict[str, Any]:
+def _toolchain_pod(
+    name: str, spec: EngineArtifactSpec, config: OperatorConfig, runner: str, past: History, parent: Obj | None
+) -> dict[str, Any]:
     inputs, gpus = spec.inputs, spec.policy.gpus
     pod = base_pod(spec.policy, volumes(_claim(spec), runner=runner, shared_memory=True), gpu=gpus > 0)
+    size_volumes(pod, spec, past)
     if inputs.gpu:
         pod["affinity"] = gpu_affinity(inputs.gpu)
+    elif gpus and spec.policy.gpu_product:
+        pod["affinity"] = _product_affinity(spec.policy.gpu_product)
     verb = "build" if spec.type == "Engine" else "convert"
     where = {"artifact": name, "store": STORE, "scratch": SCRATCH}
-    stage = {**where, "parent": inputs.parent}
+    stage: dict[str, Any] = {**where, "parent": inputs.parent}
+    model = parent["spec"].get("inputs", {}).get("parent") if parent else None
     run = {
         "artifact": name,
-        "command": list(inputs.command),
+        "command": list(_with_workers(inputs.command, gpus)),
         "parent": f"{STORE}/{inputs.parent}",
         "output": f"{SCRATCH}/output",
         "expected": spec.expected.dump() if spec.expected else {},
         "gpu": inputs.gpu.dump() if inputs.gpu else None,
+        **({"model": f"{STORE}/{model}"} if model else {}),
     }
+    work_mounts = mounts(runner=True, shared_memory=True)
     publish = {**where, "type": spec.type, "inputs": inputs.dump()}
     pod["initContainers"] = [
         step_container("stage", "stage", stage, config, mounts()),
@@ -188,23 +225,32 @@ def _toolchain_pod(name: str, spec: EngineArtifactSpec, config: OperatorConfig, 
             "command": ["python3", "/opt/llmengine/runner.pyz", verb, "--spec", json.dumps(run, sort_keys=True)],
             "workingDir": SCRATCH,
             "env": env({"HOME": SCRATCH, "HF_HUB_OFFLINE": "1"}),
-            "resources": _resources(spec.policy.resources, gpus),
+            "resources": work_resources(spec, past),
             "securityContext": CONTAINER_SECURITY,
-            "volumeMounts": mounts(runner=True, shared_memory=True),
+            "terminationMessagePolicy": "FallbackToLogsOnError",
+            "volumeMounts": work_mounts,
         },
     ]
     pod["containers"] = [step_container("publish", "publish", publish, config, mounts(store_writable=True))]
     return pod
 
 
+def _product_affinity(product: str) -> dict[str, Any]:
+    """For a step that needs a GPU and is bound to no class: those its number of GPUs was computed for."""
+    expressions = [{"key": PRODUCT_LABEL, "operator": "In", "values": [product]}]
+    terms = [{"matchExpressions": expressions}]
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+
+
+def _with_workers(command: tuple[str, ...], gpus: int) -> tuple[str, ...]:
+    """As many ranks built at once as there are GPUs: how an engine is built, and so no part of its key."""
+    if "--workers" not in command or gpus < 2:
+        return command
+    at = command.index("--workers") + 1
+    return (*command[:at], str(gpus), *command[at + 1 :])
+
+
 def _claim(spec: EngineArtifactSpec) -> str:
     store = spec.inputs.storage.persistent_volume_claim
     assert store is not None  # the schema demands it
     return store.claim_name
-
-
-def _resources(requirements: ResourceRequirements | None, gpus: int) -> dict[str, Any]:
-    out: dict[str, Any] = requirements.dump() if requirements else {}
-    if gpus:
-        out["limits"] = {**out.get("limits", {}), GPU_RESOURCE: str(gpus)}
-    return out

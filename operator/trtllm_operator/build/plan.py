@@ -13,12 +13,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from ..api.conditions import Condition, find, transition, truth
-from ..api.engineartifact import EngineArtifactSpec, EngineArtifactStatus, Phase
+from ..api.engineartifact import AttemptRecord, EngineArtifactSpec, EngineArtifactStatus, Phase
 from ..config import OperatorConfig
 from ..objects import (
     ATTEMPT,
+    NO_MATCHING_NODE,
     POLICY_HASH,
-    PRODUCT_LABEL,
     Obj,
     Runner,
     annotation,
@@ -26,12 +26,29 @@ from ..objects import (
     label,
     runner_config_map,
 )
+from ..planning.gpu_classes import inventory, sought_class
+from ..planning.gpu_nodes import read_node
 from . import attempt
+from .failures import Failure, pause_seconds
+from .history import History, failure_of, number, recall, superseded
 from .jobs import attempt_job, policy_hash
+from .progress import progress
+from .resources import describe_growth, own_limit
 
-RETRY_PAUSE_SECONDS = (10, 30, 120, 300)
-"""Between a failure that may pass and the next attempt; the last one repeats."""
+LOOK_AGAIN_SECONDS = 30
+"""At an attempt that goes on: what its log and the cluster say of it does not come as an event of ours."""
+TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 READY, RECONCILING, STALLED, REFERENCED = "Ready", "Reconciling", "Stalled", "Referenced"
+
+
+@dataclass(frozen=True)
+class Said:
+    """What was read beside the objects: one look at most every LOOK_AGAIN_SECONDS."""
+
+    log: str = ""
+    """Last lines of the container that runs."""
+    job_events: str | None = None
+    """Why the Job controller cannot create the Pod, in the API server's words."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +67,7 @@ class Snapshot:
     config: OperatorConfig
     runner: Runner
     now: datetime
+    said: Said = Said()
 
 
 @dataclass(frozen=True)
@@ -70,6 +88,7 @@ class _Outcome:
     message: str
     stalled: bool = False
     create: tuple[Obj, ...] = ()
+    delete: tuple[Obj, ...] = ()
     again_seconds: float | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
     """Fields of the status that this outcome settles."""
@@ -90,7 +109,7 @@ def plan(seen: Snapshot) -> Plan:
     again = [s for s in (outcome.again_seconds, expired) if s is not None and s > 0]
     return Plan(
         create=outcome.create,
-        delete=(seen.artifact,) if expired is not None and expired <= 0 else (),
+        delete=(*outcome.delete, *((seen.artifact,) if expired is not None and expired <= 0 else ())),
         status=status.dump(),
         again_seconds=min(again, default=None),
     )
@@ -100,95 +119,166 @@ def _outcome(seen: Snapshot, spec: EngineArtifactSpec, before: EngineArtifactSta
     ready = find(before.conditions, READY)
     if ready and ready.status == "True":
         return _Outcome("Ready", ready.reason, ready.message)
-    newest = max(seen.jobs, key=_number, default=None)
+    now = seen.now.strftime(TIME_FORMAT)
+    around = attempt.Surroundings(seen.nodes, seen.now, seen.said.job_events)
     wanted_policy = policy_hash(seen.artifact, spec.policy)
+    past = recall(before, seen.jobs, seen.pods, wanted_policy, around)
+    over = past.last.number if past.last else 0
+    newest = max((j for j in seen.jobs if number(j) > over), key=number, default=None)
     if newest is None:
-        if before.phase == "Failed" and before.attempt_policy == wanted_policy:
-            failed = find(before.conditions, READY)
-            return _Outcome("Failed", before.reason or "Failed", failed.message if failed else "", stalled=True)
-        return _start(seen, spec, before.attempt or 1)
-    state = attempt.read(newest, [p for p in seen.pods if label(p, ATTEMPT) == label(newest, ATTEMPT)])
-    number = _number(newest)
+        return _between(seen, spec, before, past, wanted_policy)
+    state = attempt.read(newest, [p for p in seen.pods if label(p, ATTEMPT) == label(newest, ATTEMPT)], around)
+    if isinstance(state, attempt.Waiting) and annotation(newest, POLICY_HASH) != wanted_policy:
+        past = superseded(past, newest, state, now)
+        return _between(seen, spec, before, past, wanted_policy)
     facts: dict[str, Any] = {
-        "attempt": number,
+        **_remembered(past),
+        "attempt": number(newest),
         "job_name": newest["metadata"]["name"],
         "attempt_policy": annotation(newest, POLICY_HASH),
         "start_time": newest.get("status", {}).get("startTime"),
     }
     match state:
         case attempt.Waiting(reason, message, stuck):
-            return _Outcome("Pending", reason, message, stalled=stuck, facts=facts)
-        case attempt.Running(step, node):
+            return _Outcome("Pending", reason, message, stalled=stuck, again_seconds=LOOK_AGAIN_SECONDS, facts=facts)
+        case attempt.Running(step, node, note):
             return _Outcome(
                 "Running",
                 f"Running{step.capitalize()}",
-                f"{step} runs on node {node}",
-                facts={**facts, "node_name": node},
+                f"{step} runs on node {node}{note}",
+                again_seconds=LOOK_AGAIN_SECONDS,
+                facts={**facts, "node_name": node, "progress": progress(step, seen.said.log)},
             )
         case attempt.Succeeded():
-            return _succeeded(seen, spec, state, number, facts)
+            return _succeeded(seen, spec, state, past, number(newest), facts)
         case attempt.Failed():
-            return _failed(seen, spec, state, number, wanted_policy, facts)
+            raise AssertionError("a failed attempt is among those recalled")
 
 
-def _start(seen: Snapshot, spec: EngineArtifactSpec, number: int) -> _Outcome:
+def _remembered(past: History) -> dict[str, Any]:
+    return {"attempts": past.records, "failure_counts": dict(past.counts)}
+
+
+def _start(seen: Snapshot, spec: EngineArtifactSpec, past: History, number_: int) -> _Outcome:
+    facts = _remembered(past)
     if spec.inputs.parent:
         if seen.parent is None:
-            return _Outcome("Pending", "ParentMissing", f"{spec.inputs.parent} does not exist (yet)")
+            return _Outcome("Pending", "ParentMissing", f"{spec.inputs.parent} does not exist (yet)", facts=facts)
         if not is_ready(seen.parent):
-            return _Outcome("Pending", "ParentNotReady", f"waits for {spec.inputs.parent}")
+            return _Outcome("Pending", "ParentNotReady", f"waits for {spec.inputs.parent}", facts=facts)
     if missing := missing_gpu(spec, seen.nodes):
-        return _Outcome("Pending", "NoMatchingNode", missing)
-    job = attempt_job(seen.artifact, spec, number, config=seen.config, runner=seen.runner.config_map)
+        return _Outcome("Pending", NO_MATCHING_NODE, missing, facts=facts)
+    job = attempt_job(
+        seen.artifact, spec, number_, config=seen.config, runner=seen.runner.config_map, past=past, parent=seen.parent
+    )
     create: tuple[Obj, ...] = (job,)
     if spec.type != "Model":
         create = (runner_config_map(seen.runner, seen.artifact["metadata"]["namespace"]), job)
     return _Outcome(
         "Pending",
         "JobCreated",
-        f"attempt {number} begins",
+        f"attempt {number_} begins",
         create=create,
-        facts={"attempt": number, "job_name": job["metadata"]["name"]},
+        facts={**facts, "attempt": number_, "job_name": job["metadata"]["name"]},
     )
+
+
+def _between(
+    seen: Snapshot, spec: EngineArtifactSpec, before: EngineArtifactStatus, past: History, wanted_policy: str
+) -> _Outcome:
+    """No attempt goes on: the next begins, now or after a pause, or a person has to act."""
+    if past.last is None:
+        return _start(seen, spec, past, before.attempt or 1)
+    following = max(past.last.number + 1, before.attempt or 0)
+    lingering = tuple(j for j in seen.jobs if number(j) <= past.last.number and not _is_finished(j))
+    if lingering:
+        # Recorded first, deleted then: what follows is decided from the record once the Job is gone.
+        message = f"{past.last.message} (attempt {past.last.number}; its Job is being removed)"
+        facts = {**_remembered(past), "attempt": past.last.number, "attempt_policy": past.last_policy}
+        doomed = tuple(j for j in lingering if "deletionTimestamp" not in j["metadata"])
+        return _Outcome("Pending", past.last.reason, message, delete=doomed, facts=facts)
+    if past.last_policy != wanted_policy:
+        return _start(seen, spec, past, following)
+    return _after_failure(seen, spec, past, past.last, following)
+
+
+def _is_finished(job: Obj) -> bool:
+    return condition_true(job, "Complete") is not None or condition_true(job, "Failed") is not None
+
+
+def _after_failure(
+    seen: Snapshot, spec: EngineArtifactSpec, past: History, last: AttemptRecord, following: int
+) -> _Outcome:
+    failure = failure_of(last)
+    facts = {
+        **_remembered(past),
+        "attempt": last.number,
+        "attempt_policy": past.last_policy,
+        "node_name": last.node_name,
+        "start_time": last.start_time,
+    }
+    times = past.counts.get(last.reason, 0)
+    if (final := _final(spec, past, failure, times, last.number)) is not None:
+        return _Outcome("Failed", failure.reason, failure.message + final, stalled=True, facts=facts)
+    pause = pause_seconds(failure, max(times, 1))
+    ended = datetime.fromisoformat(last.end_time) if last.end_time else seen.now
+    left = (ended + timedelta(seconds=pause) - seen.now).total_seconds()
+    if left <= 0:
+        return _start(seen, spec, past, following)
+    retry = failure.kind.retry
+    assert retry is not None  # else it is final
+    counted = f" of {spec.policy.max_attempts}" if retry.counted else ""
+    bigger = f", with {describe_growth(spec, past, retry.grows)}" if retry.grows else ""
+    message = (
+        f"{failure.message} (attempt {last.number}{counted}; the next begins {pause} s after this one failed{bigger})"
+    )
+    return _Outcome("Pending", failure.reason, message, again_seconds=left, facts=facts)
+
+
+def _final(spec: EngineArtifactSpec, past: History, failure: Failure, times: int, last: int) -> str | None:
+    """What to add to the message when there is no further attempt; None when there is one."""
+    retry = failure.kind.retry
+    if retry is None:
+        return ""
+    if own := own_limit(spec, failure.reason):
+        return f" (attempt {last}; its limit of {own} is spec.build.resources' own, which the operator does not exceed)"
+    if retry.counted and past.counted >= spec.policy.max_attempts:
+        return f" (attempt {last}, the last of {spec.policy.max_attempts} allowed)"
+    if times > retry.times:
+        return f" (attempt {last}; {times} attempts ended like this, and more are not made by themselves)"
+    return None
 
 
 def missing_gpu(spec: EngineArtifactSpec, nodes: tuple[Obj, ...]) -> str | None:
     """What was looked for and what there is, when no node has the GPU that the build needs."""
     gpu = spec.inputs.gpu
-    if gpu is None or any(label(n, PRODUCT_LABEL) == gpu.product for n in nodes):
+    if gpu is None:
         return None
-    return f"no node has {PRODUCT_LABEL}={gpu.product}; {gpus_of(nodes)}"
-
-
-def gpus_of(nodes: tuple[Obj, ...]) -> str:
-    """The GPUs of the nodes in words, for a message."""
-    found: dict[str, list[str]] = {}
-    for node in nodes:
-        if product := label(node, PRODUCT_LABEL):
-            found.setdefault(product, []).append(node["metadata"]["name"])
-    if not found:
-        return f"no node carries the label {PRODUCT_LABEL}"
-    listed = (
-        f"{product} ({', '.join(sorted(names)[:5])}{', ...' if len(names) > 5 else ''})"
-        for product, names in sorted(found.items())
-    )
-    return f"the nodes have {', '.join(listed)}"
+    read = [read_node(node) for node in nodes]
+    if any(offer.gpu == gpu for node in read for offer in node.offers):
+        return None
+    return f"no node has {sought_class(gpu)}; {inventory(read)}"
 
 
 def _succeeded(
-    seen: Snapshot, spec: EngineArtifactSpec, state: attempt.Succeeded, number: int, facts: dict[str, Any]
+    seen: Snapshot,
+    spec: EngineArtifactSpec,
+    state: attempt.Succeeded,
+    past: History,
+    number_: int,
+    facts: dict[str, Any],
 ) -> _Outcome:
     result = state.result
     if "manifestDigest" not in result:
         # The Pod was gone before its report was read. Another attempt finds the artefact published and says so.
-        return _start(seen, spec, number + 1)
+        return _start(seen, spec, past, number_ + 1)
     build = result.get("build") or {}
     size = int(result["sizeBytes"])
     where = f" on node {state.node}" if state.node else ""
     return _Outcome(
         "Ready",
         "Published",
-        f"{result['files']} files, {size} bytes, published{where} by attempt {number}",
+        f"{result['files']} files, {size} bytes, published{where} by attempt {number_}",
         facts={
             **facts,
             "node_name": state.node,
@@ -202,41 +292,9 @@ def _succeeded(
     )
 
 
-def _failed(
-    seen: Snapshot,
-    spec: EngineArtifactSpec,
-    state: attempt.Failed,
-    number: int,
-    wanted_policy: str,
-    facts: dict[str, Any],
-) -> _Outcome:
-    newest_policy = facts["attempt_policy"]
-    if newest_policy != wanted_policy:
-        return _start(seen, spec, number + 1)
-    failure = state.failure
-    facts = {**facts, "node_name": state.node}
-    attempts = sum(annotation(j, POLICY_HASH) == wanted_policy for j in seen.jobs)
-    if not failure.retryable:
-        return _Outcome("Failed", failure.reason, failure.message, stalled=True, facts=facts)
-    if attempts >= spec.policy.max_attempts:
-        message = f"{failure.message} (attempt {number}, the last of {spec.policy.max_attempts} allowed)"
-        return _Outcome("Failed", failure.reason, message, stalled=True, facts=facts)
-    pause = RETRY_PAUSE_SECONDS[min(attempts, len(RETRY_PAUSE_SECONDS)) - 1]
-    left = (datetime.fromisoformat(state.time) + timedelta(seconds=pause) - seen.now).total_seconds()
-    if left <= 0:
-        return _start(seen, spec, number + 1)
-    counted = f"attempt {number} of {spec.policy.max_attempts}; the next begins {pause} s after this one failed"
-    message = f"{failure.message} ({counted})"
-    return _Outcome("Pending", failure.reason, message, again_seconds=left, facts=facts)
-
-
-def _number(job: Obj) -> int:
-    return int(label(job, ATTEMPT) or 0)
-
-
 def _status(seen: Snapshot, before: EngineArtifactStatus, outcome: _Outcome) -> EngineArtifactStatus:
     generation = seen.artifact["metadata"]["generation"]
-    now = seen.now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    now = seen.now.strftime(TIME_FORMAT)
 
     def condition(type_: str, value: bool, reason: str, message: str) -> Condition:
         return transition(before.conditions, type_, truth(value), reason, message, generation=generation, now=now)
@@ -255,7 +313,7 @@ def _status(seen: Snapshot, before: EngineArtifactStatus, outcome: _Outcome) -> 
             else f"nothing needs it; removed, files and all, {seen.config.artifact_grace_seconds} s after this changed",
         ),
     )
-    kept = before.model_dump(exclude={"conditions", "observed_generation", "phase", "reason"})
+    kept = before.model_dump(exclude={"conditions", "observed_generation", "phase", "reason", "progress"})
     return EngineArtifactStatus.model_validate(
         {
             **kept,

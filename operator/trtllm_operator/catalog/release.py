@@ -19,6 +19,8 @@ class Flag:
     default: Scalar
     aliases: tuple[str, ...]
     note: str
+    extra: bool = False
+    """Whether spec.build.extraFlags may give it."""
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,7 @@ def _flag(entry: schema.FlagEntry, line: str) -> Flag:
         raise CatalogError(f"flag {entry.name} has no type in line {line}")
     choices = at(entry.choices, line) if isinstance(entry.choices, dict) else entry.choices
     default = at(entry.default, line) if isinstance(entry.default, dict) else entry.default
-    return Flag(entry.name, type_, choices or (), default, entry.aliases, entry.note)
+    return Flag(entry.name, type_, choices or (), default, entry.aliases, entry.note, entry.extra)
 
 
 def _format(entry: schema.FormatEntry, line: str) -> Format:

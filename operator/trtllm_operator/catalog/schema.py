@@ -33,6 +33,9 @@ class FlagEntry(Entry):
     since: Line | None = None
     until: Line | None = None
     """First line without the flag."""
+    extra: bool = False
+    """Whether spec.build.extraFlags may give it: it changes neither what the API has a field for, nor what serving
+    has to know, and names no file."""
     note: str = ""
 
 

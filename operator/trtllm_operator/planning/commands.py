@@ -6,7 +6,7 @@ of what is made. A flag is passed only if the release has it, and its value is c
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ..api.engineartifact import Expectation
@@ -17,6 +17,10 @@ from .precision import ResolvedPrecision, resolve
 
 Arguments = Iterable[tuple[str, str | int | None]]
 """Flags with their values; None for a flag that takes none."""
+
+
+CALIBRATION_TEXTS = "texts-1"
+"""The texts that come with the operator, by their version: others get another name, and so another key."""
 
 
 class CommandUnknown(ValueError):  # noqa: N818
@@ -57,9 +61,11 @@ def build_command(spec: LLMEngineSpec, facts: ModelFacts, release: Release) -> t
     precision = resolve(spec, facts, release)
     budgets = spec.budgets
     paged_cache = "--kv_cache_type" if "--kv_cache_type" in command.flags else "--paged_kv_cache"
+    extra = {flag.name: flag.value for flag in sorted(spec.build.extra_flags, key=lambda f: f.name)}
     return _line(
         command,
-        [
+        _with_extra(
+            extra,
             ("--checkpoint_dir", "{parent}"),
             ("--output_dir", "{output}"),
             ("--max_batch_size", budgets.max_batch_size),
@@ -81,9 +87,25 @@ def build_command(spec: LLMEngineSpec, facts: ModelFacts, release: Release) -> t
             ("--multiple_profiles", "disable"),
             ("--workers", 1),
             ("--log_level", "info"),
-        ],
+        ),
         optional=frozenset({"--use_fp8_context_fmha", "--moe_plugin", "--reduce_fusion"}),
     )
+
+
+def trial_command(spec: LLMEngineSpec, release: Release) -> tuple[str, ...]:
+    """Command that loads a finished engine and generates one token with the model's tokenizer (`{model}`); empty where
+    the release has none that is known, or an engine needs more GPUs than a build has."""
+    command = release.commands.get("run")
+    if command is None or command.program is None or spec.parallelism.tensor * spec.parallelism.pipeline > 1:
+        return ()
+    arguments: Arguments = [
+        ("--engine_dir", "{output}"),
+        ("--tokenizer_dir", "{model}"),
+        ("--max_output_len", 1),
+        ("--input_text", "Hello"),
+        ("--log_level", "info"),
+    ]
+    return _line(command, arguments, optional=frozenset())
 
 
 def expectation(spec: LLMEngineSpec, facts: ModelFacts, release: Release, *, engine: bool = True) -> Expectation:
@@ -102,6 +124,7 @@ def expectation(spec: LLMEngineSpec, facts: ModelFacts, release: Release, *, eng
         max_seq_len=budgets.max_seq_len if budgets else None,
         max_num_tokens=budgets.max_num_tokens if budgets else None,
         max_beam_width=budgets.max_beam_width if budgets else None,
+        trial=trial_command(spec, release) if engine else (),
     )
 
 
@@ -153,6 +176,8 @@ def _convert(spec: LLMEngineSpec, facts: ModelFacts, precision: ResolvedPrecisio
         arguments += _pairs(command, precision.format.arguments)
     if precision.kv_cache is not None:
         arguments += _pairs(command, precision.kv_cache.convert_arguments)
+        if precision.kv_cache.needs_calibration:
+            arguments += [pair for pair in _calibration(spec) if pair[0] in command.flags]
     arguments += [("--load_model_on_cpu", None), ("--workers", 1)]
     return _line(command, arguments, optional=frozenset({"--load_model_on_cpu"}))
 
@@ -166,13 +191,26 @@ def _quantize(spec: LLMEngineSpec, precision: ResolvedPrecision, command: Comman
         ("--pp_size", spec.parallelism.pipeline),
         *_pairs(command, precision.format.arguments if precision.format else ()),
         *_pairs(command, precision.kv_cache.quantize_arguments if precision.kv_cache else ()),
-        ("--calib_size", 512),
-        ("--calib_max_seq_length", 512),
+        *_calibration(spec),
         ("--batch_size", 1),
         ("--device", "cuda"),
         ("--export_format", "tensorrt_llm"),
     ]
     return _line(command, arguments, optional=frozenset({"--export_format", "--device"}))
+
+
+def _calibration(spec: LLMEngineSpec) -> list[tuple[str, str | int | None]]:
+    calibration = spec.precision.calibration
+    return [
+        ("--calib_dataset", "{calibration}" if calibration.dataset else f"{{calibration}}/{CALIBRATION_TEXTS}"),
+        ("--calib_size", calibration.samples),
+        ("--calib_max_seq_length", calibration.max_seq_len),
+    ]
+
+
+def _with_extra(extra: Mapping[str, str | None], *arguments: tuple[str, str | int | None]) -> Arguments:
+    """The arguments with the user's own flags in place of those of the same name, and after them."""
+    return list({**dict(arguments), **extra}.items())
 
 
 def _pairs(command: Command, words: tuple[str, ...]) -> list[tuple[str, str | int | None]]:

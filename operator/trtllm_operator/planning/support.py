@@ -8,6 +8,7 @@ from ..api.llmengine import LLMEngineSpec
 from ..catalog import Family, Release
 from .check import Check, failed, passed, warned
 from .commands import CommandUnknown, build_command, checkpoint_step
+from .extra_flags import extra_flag_checks
 from .model import ModelFacts
 from .precision import ResolvedPrecision
 from .target import TargetGpu, capability_order
@@ -28,6 +29,7 @@ def support_checks(
     yield _quantization(spec, release, precision, gpu, family)
     yield _kv_cache(spec, release, precision, gpu)
     yield from _combination(release, precision, gpu)
+    yield from extra_flag_checks(spec, release, precision)
     if gpu.shared:
         yield warned(
             "shared-gpu",

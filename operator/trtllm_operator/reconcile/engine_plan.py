@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -140,16 +139,18 @@ def _ensure(
         writes.create.append(controller_revision(seen.engine, revision, max(numbers, default=0) + 1))
     for artifact in revision.artifacts:
         live = seen.artifacts.get(artifact.name)
-        wanted = _artifact_object(seen, spec, artifact, revision.plan)
+        wanted = _artifact_object(seen, spec, artifact, revision)
         # Applied, not posted: the finalizer has to belong to the manager that takes it away.
         if (live is None or (policy_changed and not is_ready(live))) and wanted not in writes.apply:
             writes.apply.append(wanted)
 
 
 def _artifact_object(
-    seen: EngineSnapshot, spec: LLMEngineSpec, artifact: Artifact, numbers: Mapping[str, int]
+    seen: EngineSnapshot, spec: LLMEngineSpec, artifact: Artifact, revision: Revision
 ) -> dict[str, Any]:
-    current = artifact.spec.model_copy(update={"policy": policy(spec, artifact.spec, numbers)})
+    gpu = revision.engine.spec.inputs.gpu
+    assert gpu is not None  # the schema demands it
+    current = artifact.spec.model_copy(update={"policy": policy(spec, artifact.spec, revision.plan, gpu)})
     return {
         "apiVersion": API_VERSION,
         "kind": ARTIFACT_KIND,

@@ -169,18 +169,19 @@ def test_a_failure_that_repeating_cannot_help_stops_and_says_what_would(
 
 
 def test_a_failure_that_may_pass_is_repeated_after_a_pause() -> None:
-    evicted = pod(1, reason="Evicted", message="The node was low on resource: memory.")
-    early = plan(snapshot(jobs=(job(1, POLICY, failed(3)),), pods=(evicted,)))
+    silent = pod(1, initContainerStatuses=[ended("build", 3)])
+    early = plan(snapshot(jobs=(job(1, POLICY, failed(3)),), pods=(silent,)))
     assert early.create == ()
     assert early.again_seconds == pytest.approx(7)
     assert "attempt 1 of 3" in condition(early, "Ready")["message"]
-    later = plan(snapshot(jobs=(job(1, POLICY, failed(10)),), pods=(evicted,)))
+    later = plan(snapshot(jobs=(job(1, POLICY, failed(10)),), pods=(silent,)))
     assert names(later.create)[-1] == "engine-1-2"
 
 
 def test_the_last_attempt_allowed_is_the_last() -> None:
     jobs = tuple(job(n, POLICY, failed(600)) for n in (1, 2, 3))
-    made = plan(snapshot(jobs=jobs, pods=(pod(3, reason="Evicted", message="disk"),)))
+    silent = tuple(pod(n, initContainerStatuses=[ended("build", 3)]) for n in (1, 2, 3))
+    made = plan(snapshot(jobs=jobs, pods=silent))
     assert made.create == ()
     assert condition(made, "Stalled")["status"] == "True"
     assert "the last of 3 allowed" in condition(made, "Stalled")["message"]
@@ -223,14 +224,16 @@ def test_an_image_that_cannot_be_pulled_needs_a_person(reason: str) -> None:
 def test_an_unschedulable_build_says_why_and_waits() -> None:
     why = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
     unscheduled = pod(1, conditions=[{"type": "PodScheduled", "status": "False", "message": why}])
+    unscheduled["spec"]["initContainers"][1]["resources"]["limits"]["nvidia.com/gpu"] = "1"
     made = plan(snapshot(jobs=(job(1, POLICY),), pods=(unscheduled,)))
-    assert condition(made, "Ready")["reason"] == "Unschedulable"
-    assert condition(made, "Ready")["message"] == why
+    assert condition(made, "Ready")["reason"] == "WaitingForGpu"
+    assert why in condition(made, "Ready")["message"]
     assert condition(made, "Stalled")["status"] == "False"
 
 
 def test_a_deadline_is_not_repeated() -> None:
-    made = plan(snapshot(jobs=(job(1, POLICY, failed(reason="DeadlineExceeded")),)))
+    begun = pod(1, startTime=stamp(3600), initContainerStatuses=[running("build")])
+    made = plan(snapshot(jobs=(job(1, POLICY, failed(reason="DeadlineExceeded")),), pods=(begun,)))
     assert condition(made, "Stalled")["reason"] == "DeadlineExceeded"
     assert "spec.build.timeoutSeconds" in condition(made, "Stalled")["message"]
 
@@ -272,4 +275,5 @@ def test_only_publication_may_write_to_the_store_and_only_the_build_gets_a_gpu()
         "nvidia.com/gpu.product": ["NVIDIA-H100-80GB-HBM3"],
         "nvidia.com/gpu.compute.major": ["9"],
         "nvidia.com/gpu.compute.minor": ["0"],
+        "kubernetes.io/arch": ["amd64"],
     }

@@ -96,5 +96,10 @@ def test_expectation_is_what_the_spec_asks() -> None:
         "maxSeqLen": 2048,
         "maxNumTokens": 2048,
         "maxBeamWidth": 1,
+        "trial": [],
     }
     assert expectation(engine_spec(), FACTS, RELEASE, engine=False).max_seq_len is None
+    assert " ".join(expectation(engine_spec(), FACTS, RELEASE).trial) == (
+        "python3 /app/examples/run.py --engine_dir {output} --tokenizer_dir {model} --max_output_len 1 "
+        "--input_text Hello --log_level info"
+    )

@@ -152,7 +152,8 @@ def test_a_change_back_serves_the_kept_engine_without_a_build(world: World) -> N
 def test_a_build_killed_for_memory_stalls_and_what_served_goes_on_serving(world: World) -> None:
     serving(world)
     before = dict(world.served())
-    world.put(engine(budgets={"maxBatchSize": 8, "maxInputLen": 1024, "maxSeqLen": 4096, "maxNumTokens": 2048}))
+    budgets = {"maxBatchSize": 8, "maxInputLen": 1024, "maxSeqLen": 4096, "maxNumTokens": 2048}
+    world.put(engine(budgets=budgets, build={"resources": {"limits": {"memory": "8Gi"}}}))
     world.reconcile()
     world.reconcile()
     world.start_jobs()
@@ -160,9 +161,33 @@ def test_a_build_killed_for_memory_stalls_and_what_served_goes_on_serving(world:
         world.fail(job, None)
     world.settle()
     assert condition(world, "Stalled")["reason"] == "HostMemoryExhausted"
+    assert "8Gi" in condition(world, "Stalled")["message"], "the user's own limit is not exceeded"
     assert "spec.build.resources.limits.memory" in condition(world, "Stalled")["message"]
     assert condition(world, "Available")["status"] == "True"
     assert dict(world.served()) == before
+
+
+def test_planned_memory_that_did_not_suffice_grows_by_half_and_the_status_says_so(world: World) -> None:
+    world.put(engine())
+    limits: list[str] = []
+    for _ in range(8):
+        world.settle()
+        world.start_jobs()
+        for job in world.unfinished_jobs():
+            if "checkpoint-" not in job["metadata"]["name"]:
+                world.finish(job)
+                continue
+            convert = job["spec"]["template"]["spec"]["initContainers"][-1]
+            limits.append(convert["resources"]["limits"]["memory"])
+            world.fail(job, None)
+            world.settle()
+            if len(limits) == 1:
+                assert "of memory" in condition(world, "Ready")["message"], "what the next attempt gets is said"
+        world.pass_time(10)
+    mebibytes = [int(limit.removesuffix("Mi")) for limit in limits]
+    assert len(mebibytes) == 3, "three attempts are allowed by default"
+    assert [round(m / mebibytes[0], 2) for m in mebibytes] == [1, 1.5, 2.25]
+    assert condition(world, "Stalled")["reason"] == "HostMemoryExhausted"
 
 
 def test_more_memory_for_the_build_tries_again_and_ends_well(world: World) -> None:
