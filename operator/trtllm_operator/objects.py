@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .api import API_VERSION, GROUP, common
-from .api.engineartifact import EngineArtifactSpec, GpuClass
+from .api.engineartifact import DEFAULT_GPU_RESOURCE, EngineArtifactSpec, GpuClass
 
 Obj = Mapping[str, Any]
 
@@ -29,7 +29,11 @@ STORE, SCRATCH, RUNNER = "/store", "/scratch", "/opt/llmengine"
 PRODUCT_LABEL = "nvidia.com/gpu.product"
 MAJOR_LABEL, MINOR_LABEL = "nvidia.com/gpu.compute.major", "nvidia.com/gpu.compute.minor"
 MEMORY_LABEL, COUNT_LABEL = "nvidia.com/gpu.memory", "nvidia.com/gpu.count"
-GPU_RESOURCE = "nvidia.com/gpu"
+NO_MATCHING_NODE = "NoMatchingNode"
+"""Reason of what waits for a node with its GPU: what nodes that come wake."""
+CPU_ARCHITECTURE_LABEL = "kubernetes.io/arch"
+GPU_RESOURCE = DEFAULT_GPU_RESOURCE
+MIG_RESOURCE_PREFIX = "nvidia.com/mig-"
 
 POD_SECURITY = {
     "runAsNonRoot": True,
@@ -86,7 +90,13 @@ def owner_reference(owner: Obj) -> dict[str, Any]:
 def gpu_affinity(gpu: GpuClass) -> dict[str, Any]:
     """Required affinity to nodes of exactly this GPU: an engine runs on no other."""
     major, minor = gpu.compute_capability.split(".")
-    wanted = {PRODUCT_LABEL: gpu.product, MAJOR_LABEL: major, MINOR_LABEL: minor}
+    product_label = PRODUCT_LABEL if gpu.resource == GPU_RESOURCE else f"{gpu.resource}.product"
+    wanted = {
+        product_label: gpu.product,
+        MAJOR_LABEL: major,
+        MINOR_LABEL: minor,
+        CPU_ARCHITECTURE_LABEL: gpu.cpu_architecture,
+    }
     expressions = [{"key": key, "operator": "In", "values": [value]} for key, value in wanted.items()]
     return {
         "nodeAffinity": {
