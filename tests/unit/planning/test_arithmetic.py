@@ -46,6 +46,9 @@ def test_smollm2_needs_23040_bytes_a_token() -> None:
     assert judge(engine_spec(), facts, RELEASE, H100).memory.kv_bytes_per_token.value == 23_040
 
 
+LATENT = {"kv_lora_rank": 512, "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128}
+
+
 @pytest.mark.parametrize(
     ("facts", "published"),
     [
@@ -58,8 +61,14 @@ def test_smollm2_needs_23040_bytes_a_token() -> None:
         (llama(126, 128, 8, 16384, 53248, 128256), 405_853_388_800),
         (llama(40, 32, 8, 5120, 14336, 131072, head_dim=128), 12_247_782_400),
         (llama(16, 32, 8, 2048, 8192, 128256, head_dim=64, tie_word_embeddings=True), 1_235_814_400),
+        (llama(28, 16, 16, 3072, 24576, 256000, head_dim=256, tie_word_embeddings=True), 8_537_680_896),
+        (llama(27, 16, 16, 2048, 10944, 102400, **LATENT, n_routed_experts=64, n_shared_experts=2,
+               moe_intermediate_size=1408, first_k_dense_replace=1), 15_706_484_224),
+        # 671,026,419,200 with the 256 biases of the router of each of 58 layers.
+        (llama(61, 128, 128, 7168, 18432, 129280, **LATENT, q_lora_rank=1536, n_routed_experts=256, n_shared_experts=1,
+               moe_intermediate_size=2048, first_k_dense_replace=3), 671_026_419_200 - 58 * 256),
     ],
-)
+)  # fmt: skip
 def test_parameters_from_dimensions_are_the_published_count(facts: ModelFacts, published: int) -> None:
     assert facts.parameter_count == published
 

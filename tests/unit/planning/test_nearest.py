@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 
 from tests.unit.planning.build import engine_spec, llama
-from tests.unit.planning.test_cases import (
+from tests.unit.planning.models import (
     A100,
     CATALOG,
     H100,
