@@ -20,7 +20,7 @@ from .kube.host import Host, run
 from .kube.lease import LeaseSettings
 from .objects import Runner
 from .reconcile.reconciler import Reconciler
-from .reconcile.resources import INDEXED_LABELS, PRUNED, RESOURCES, WATCHES, Key, keys
+from .reconcile.resources import INDEXED_LABELS, PRUNED, REDUCED, RESOURCES, WATCHES, Key, keys
 from .runner.package import build_zipapp
 
 FIELD_MANAGER = "llmengine-operator"
@@ -37,7 +37,7 @@ def main() -> int:
         sys.stderr.write(f"llmengine-operator: {error}\n")
         return 2
     client = Client(cluster, field_manager=FIELD_MANAGER)
-    cache = Cache(RESOURCES, indexed_labels=INDEXED_LABELS, pruned=PRUNED)
+    cache = Cache(RESOURCES, indexed_labels=INDEXED_LABELS, pruned=PRUNED, reduced=REDUCED)
     reconciler = Reconciler(
         client=client,
         cache=cache,

@@ -1,4 +1,4 @@
-"""`--server`: the labels of a cluster's nodes."""
+"""`--server`: a cluster's nodes."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 from .errors import UNREACHABLE, CliError
 
 
-def node_labels() -> list[dict[str, str]]:
-    """Labels of every node of the cluster that the kubeconfig names. Raises CliError."""
+def nodes() -> list[dict[str, Any]]:
+    """Every node of the cluster that the kubeconfig names, as the API server has it. Raises CliError."""
     try:
         import kubernetes
         import urllib3
@@ -20,9 +20,9 @@ def node_labels() -> list[dict[str, str]]:
         kubernetes.config.load_config()  # type: ignore[no-untyped-call]
         configuration: Any = kubernetes.client.Configuration.get_default_copy()
         configuration.retries = urllib3.Retry(1)
-        api = kubernetes.client.CoreV1Api(kubernetes.client.ApiClient(configuration))
-        nodes = api.list_node(_request_timeout=10).items
-        return [(node.metadata.labels if node.metadata else None) or {} for node in nodes]
+        client: Any = kubernetes.client.ApiClient(configuration)
+        listed = kubernetes.client.CoreV1Api(client).list_node(_request_timeout=10).items
+        return [client.sanitize_for_serialization(node) for node in listed]
     except kubernetes.config.ConfigException as error:
         raise CliError(f"no cluster: {error}", UNREACHABLE) from None
     except kubernetes.client.ApiException as error:

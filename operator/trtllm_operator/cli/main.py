@@ -51,12 +51,12 @@ def _run(command: Callable[[], int]) -> None:
     raise typer.Exit(code)
 
 
-def _nodes(server: bool) -> Nodes:
+def _nodes(server: bool) -> Nodes | None:
     if not server:
-        return ()
-    from .cluster import node_labels
+        return None
+    from .cluster import nodes
 
-    return node_labels()
+    return nodes()
 
 
 def _planned(file: str, model: str | None, catalog_files: list[str] | None, server: bool) -> Planned:
@@ -68,8 +68,8 @@ def _planned(file: str, model: str | None, catalog_files: list[str] | None, serv
     catalog = read_catalog(catalog_files or ())
     release = find_release(catalog, spec.release)
     facts = facts_of(spec.model, model)
-    targets = judge_targets(spec, facts, release, catalog, _nodes(server))
-    return Planned(name, spec, facts, release, targets)
+    targets, notes = judge_targets(spec, facts, release, catalog, _nodes(server))
+    return Planned(name, spec, facts, release, targets, notes)
 
 
 @app.command()

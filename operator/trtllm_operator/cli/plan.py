@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from ..api.llmengine import LLMEngineSpec
+from ..api.llmengine import LLMEngineSpec, Target
 from ..catalog import Catalog, Release
+from ..objects import Obj
 from ..planning.check import Check
 from ..planning.commands import CommandUnknown, build_command, checkpoint_step
+from ..planning.gpu_nodes import catalogue_nodes, read_node
 from ..planning.model import ModelFacts
-from ..planning.target import TargetGpu
+from ..planning.overrides import effective_spec
+from ..planning.targets import expand
 from ..planning.terms import Term, bytes_text
 from ..planning.verdict import TargetPlan, judge
 from .errors import REFUSED, CliError
 from .render import Colour, Output, line, structured, table
 
-Nodes = Iterable[Mapping[str, str]]
-"""Labels of the nodes of a cluster."""
+Nodes = Sequence[Obj]
+"""The nodes of a cluster."""
 
 
 @dataclass(frozen=True)
@@ -32,25 +35,42 @@ class Planned:
     targets: Mapping[str, TargetPlan]
     """Verdicts by the targets' names."""
 
+    notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """What the nodes' state says of a target, by its name; nothing where no cluster was asked."""
+
     @property
     def ok(self) -> bool:
-        return all(plan.ok for plan in self.targets.values())
+        """Whether each target of the spec works; of several classes of GPUs one is enough."""
+        return all(any(plan.ok for plan in self._plans_of(target)) for target in self.spec.targets)
+
+    def _plans_of(self, target: Target) -> list[TargetPlan]:
+        several = target.gpu.product is None
+        return [p for n, p in self.targets.items() if n == target.name or (several and n.startswith(f"{target.name}-"))]
 
 
 def judge_targets(
-    spec: LLMEngineSpec, facts: ModelFacts, release: Release, catalog: Catalog, nodes: Nodes
-) -> dict[str, TargetPlan]:
-    """The verdict on every target, by its name. Raises CliError for a GPU that nobody knows."""
-    labels = tuple(nodes)
+    spec: LLMEngineSpec, facts: ModelFacts, release: Release, catalog: Catalog, nodes: Nodes | None
+) -> tuple[dict[str, TargetPlan], dict[str, tuple[str, ...]]]:
+    """The verdict on every target and what is to be noted of it, by its name.
+
+    Without `nodes`, a target for several classes of GPUs is judged on all of the catalogue. Raises CliError for GPUs
+    that nobody knows.
+    """
+    seen = [read_node(node) for node in nodes] if nodes is not None else catalogue_nodes(catalog)
     plans: dict[str, TargetPlan] = {}
-    for target in spec.targets:
-        product = target.gpu.product
-        gpu = TargetGpu.from_nodes(product, labels, catalog.gpu(product))
-        if gpu is None:
-            where = "and no node has it" if labels else "(llmengine gpus lists it; --server asks a cluster's nodes)"
-            raise CliError(f"target {target.name}: GPU {product} is not in the catalogue {where}")
-        plans[target.name] = judge(spec, facts, release, gpu)
-    return plans
+    notes: dict[str, tuple[str, ...]] = {}
+    for one in expand(spec, seen, catalog, {}).targets:
+        if one.gpu is None and nodes is None:
+            raise CliError(
+                f"target {one.name}: GPU {one.target.gpu.product} is not in the catalogue (llmengine gpus lists it; "
+                "--server asks a cluster's nodes)"
+            )
+        if one.gpu is None:
+            raise CliError(f"target {one.name}: {one.absent}")
+        plans[one.name] = judge(effective_spec(spec, one.target), facts, release, one.gpu)
+        if nodes is not None and (said := (*([one.absent] if one.absent else ()), *one.remarks)):
+            notes[one.name] = said
+    return plans, notes
 
 
 def show_plan(planned: Planned, output: Output) -> int:
@@ -102,6 +122,8 @@ def _print_plan(planned: Planned) -> None:
         line(f"target {target} on {plan.gpu.product}: {verdict[0]}", verdict[1])
         for check in (*plan.errors, *plan.warnings):
             line(f"  {_mark(check)} {check}", "red" if check.severity == "error" else "yellow")
+        for note in planned.notes.get(target, ()):
+            line(f"  note: {note}", "yellow")
         table(
             ("  NUMBER", "VALUE", "FROM"),
             [(f"  {t.name}", str(t), f"{t.formula}{_estimated(t)}") for t in plan.terms],
@@ -154,6 +176,7 @@ def _plan_object(planned: Planned) -> dict[str, Any]:
                 "computeCapability": plan.gpu.compute_capability,
                 "ok": plan.ok,
                 "checks": [_check_object(check) for check in plan.checks],
+                "notes": list(planned.notes.get(target, ())),
                 "numbers": [_term_object(term) for term in plan.terms],
             }
             for target, plan in planned.targets.items()

@@ -26,7 +26,8 @@ class Cache:
 
     What it returns is the stored dict itself: shared, to be read and never changed. `indexed_labels` are found
     without looking at every object. `pruned` names, by resource, dotted paths nobody here reads
-    ("status.images"), which are not kept. managedFields are never kept.
+    ("status.images"), which are not kept; `reduced` has functions for what paths cannot say. managedFields are never
+    kept. A change of nothing that is kept is no change.
     """
 
     def __init__(
@@ -35,10 +36,12 @@ class Cache:
         *,
         indexed_labels: Iterable[str] = (),
         pruned: Mapping[Resource, Iterable[str]] | None = None,
+        reduced: Mapping[Resource, Callable[[Obj], Obj]] | None = None,
     ) -> None:
         self._objects: dict[Resource, dict[ObjectKey, Obj]] = {resource: {} for resource in resources}
         self._indexed = tuple(indexed_labels)
         self._pruned = {r: tuple(tuple(path.split(".")) for path in paths) for r, paths in (pruned or {}).items()}
+        self._reduced = dict(reduced or {})
         self._by_label: defaultdict[tuple[Resource, str, str], dict[ObjectKey, None]] = defaultdict(dict)
         self._by_owner: defaultdict[str, dict[_Ref, None]] = defaultdict(dict)
         self._deleted: dict[str, int] = {}
@@ -98,6 +101,8 @@ class Cache:
             self._by_label[ref][key] = None
         for owner in _owners(new):
             self._by_owner[owner][resource, key] = None
+        if old and _same(old, new):
+            return None
         return self._tell(Change(resource, old, new))
 
     def remove(self, resource: Resource, key: ObjectKey, uid: str, version: int) -> Change | None:
@@ -148,8 +153,9 @@ class Cache:
         return ((resource, label, labels[label]) for label in self._indexed if label in labels)
 
     def _slim(self, resource: Resource, obj: Obj) -> Obj:
-        slim: Obj = {"apiVersion": resource.api_version, "kind": resource.kind} | obj
-        slim["metadata"] = {field: value for field, value in obj["metadata"].items() if field != "managedFields"}
+        reduce = self._reduced.get(resource)
+        slim: Obj = {"apiVersion": resource.api_version, "kind": resource.kind} | (reduce(obj) if reduce else obj)
+        slim["metadata"] = {field: value for field, value in slim["metadata"].items() if field != "managedFields"}
         for path in self._pruned.get(resource, ()):
             slim = _without(slim, path)
         return slim
@@ -158,6 +164,12 @@ class Cache:
 def _carries(obj: Obj, labels: Mapping[str, str]) -> bool:
     have = obj["metadata"].get("labels") or {}
     return all(have.get(label) == value for label, value in labels.items())
+
+
+def _same(old: Obj, new: Obj) -> bool:
+    """Whether the two differ in nothing but their version."""
+    version = {"resourceVersion": None}
+    return old | {"metadata": old["metadata"] | version} == new | {"metadata": new["metadata"] | version}
 
 
 def _owners(obj: Obj) -> list[str]:

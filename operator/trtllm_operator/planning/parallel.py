@@ -162,6 +162,12 @@ def _world(spec: LLMEngineSpec, gpu: TargetGpu) -> Check:
             f"TP {tensor} x PP {pipeline} = {world} GPUs, and MIG slices ({gpu.mig_profile}) can't reach each other",
             "use tensor 1 and pipeline 1 on a slice, or whole GPUs",
         )
+    if gpu.shared and world > 1:
+        return failed(
+            "world-size",
+            f"TP {tensor} x PP {pipeline} = {world} GPUs, and two shares of {gpu.product} may be one and the same GPU",
+            "use tensor 1 and pipeline 1 on shared GPUs, or nodes whose GPUs are whole",
+        )
     if gpu.gpus_per_node is None:
         return passed("world-size", f"TP {tensor} x PP {pipeline} = {world} GPUs of one node")
     if world <= gpu.gpus_per_node:

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from ..api.engineartifact import GpuClass
 from ..catalog import Gpu, parse_product
 from ..catalog.gpus import mig_memory_mib
-
-PRODUCT_LABEL = "nvidia.com/gpu.product"
-MAJOR_LABEL = "nvidia.com/gpu.compute.major"
-MINOR_LABEL = "nvidia.com/gpu.compute.minor"
-MEMORY_LABEL = "nvidia.com/gpu.memory"
-COUNT_LABEL = "nvidia.com/gpu.count"
 
 
 @dataclass(frozen=True)
@@ -52,23 +46,23 @@ class TargetGpu:
         )
 
     @classmethod
-    def from_nodes(cls, product: str, nodes: Iterable[Mapping[str, str]], known: Gpu | None) -> TargetGpu | None:
-        """What the labels of nodes say of a product, and the catalogue where no node has it; None: nobody knows it.
-
-        Of several nodes the least memory counts, and the most GPUs.
-        """
-        labels = [n for n in nodes if n.get(PRODUCT_LABEL) == product and n.get(MAJOR_LABEL, "").isdecimal()]
-        if not labels:
-            return cls.of(known, product) if known else None
-        minor = labels[0].get(MINOR_LABEL, "0")
-        compute_capability = f"{labels[0][MAJOR_LABEL]}.{minor if minor.isdecimal() else 0}"
-        memory_mib = min((int(n[MEMORY_LABEL]) for n in labels if n.get(MEMORY_LABEL, "").isdecimal()), default=None)
-        per_node = max((int(n[COUNT_LABEL]) for n in labels if n.get(COUNT_LABEL, "").isdecimal()), default=None)
+    def of_class(
+        cls, gpu: GpuClass, known: Gpu | None, *, memory_mib: int | None = None, gpus_per_node: int | None = None
+    ) -> TargetGpu:
+        """A class that nodes or a revision name, with what nodes say of it; the catalogue's entry fills the gaps."""
+        parts = parse_product(gpu.product)
         if known is None:
-            parts = parse_product(product)
-            return cls(product, compute_capability, memory_mib, per_node, None, parts.mig_profile, parts.shared)
-        described = cls.of(known, product, memory_mib=memory_mib, gpus_per_node=per_node)
-        return replace(described, compute_capability=compute_capability)
+            slice_ = parts.mig_profile is not None
+            return cls(
+                product=gpu.product,
+                compute_capability=gpu.compute_capability,
+                memory_mib=memory_mib,
+                gpus_per_node=1 if slice_ else gpus_per_node,
+                mig_profile=parts.mig_profile,
+                shared=parts.shared,
+            )
+        described = cls.of(known, gpu.product, memory_mib=memory_mib, gpus_per_node=gpus_per_node)
+        return replace(described, compute_capability=gpu.compute_capability)
 
 
 def capability_order(compute_capability: str) -> tuple[int, int]:

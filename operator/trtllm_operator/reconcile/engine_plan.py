@@ -10,16 +10,18 @@ from pydantic import ValidationError
 from ..api import API_VERSION
 from ..api.engineartifact import KIND as ARTIFACT_KIND
 from ..api.engineartifact import EngineArtifactStatus
-from ..api.llmengine import LLMEngineSpec, LLMEngineStatus, ResolvedModel, Target
+from ..api.llmengine import LLMEngineSpec, LLMEngineStatus, ResolvedModel
 from ..build.chain import policy
 from ..build.collection import FINALIZER
 from ..build.plan import is_ready
 from ..objects import MANAGED, PARENT, REVISION, TARGET, Artifact, Obj, label, runner_config_map, short_hash
+from ..planning.targets import ConcreteTarget
 from ..serving import rollout
 from ..serving.health import Problem, problem
 from ..serving.revision import Revision, controller_revision
 from .engine_status import TargetOutcome, Verdict, engine_status
 from .snapshot import EnginePlan, EngineSnapshot
+from .targets import concrete_targets
 from .wanted import Wait, Wanted, decide, resolve_model
 
 KEPT_REVISIONS = 1
@@ -46,14 +48,15 @@ def plan(seen: EngineSnapshot) -> EnginePlan:
         return EnginePlan(status=engine_status(seen, before, None, verdict, ()).dump())
     wanted: Wanted | Wait
     model = resolve_model(seen, spec, before)
-    wanted = model if isinstance(model, Wait) else decide(seen, spec, model)
+    expansion = concrete_targets(seen, spec)
+    wanted = model if isinstance(model, Wait) else decide(seen, spec, model, expansion.targets)
     if isinstance(wanted, Wait):
         _take(writes, wanted)
     policy_changed = before.build_policy_hash != _policy_hash(spec)
-    outcomes = tuple(_target(seen, spec, target, wanted, writes, policy_changed) for target in spec.targets)
-    _remove_rest(seen, spec, wanted, outcomes, writes)
+    outcomes = tuple(_target(seen, spec, one, wanted, writes, policy_changed) for one in expansion.targets)
+    _remove_rest(seen, wanted, outcomes, writes)
     resolved = model if isinstance(model, ResolvedModel) else None
-    verdict = Verdict(resolved, wanted if isinstance(wanted, Wait) else None)
+    verdict = Verdict(resolved, wanted if isinstance(wanted, Wait) else None, expansion.passed_by)
     status = engine_status(seen, before, spec, verdict, outcomes).model_copy(
         update={"build_policy_hash": before.build_policy_hash if isinstance(wanted, Wait) else _policy_hash(spec)}
     )
@@ -81,12 +84,12 @@ def _policy_hash(spec: LLMEngineSpec) -> str:
 def _target(
     seen: EngineSnapshot,
     spec: LLMEngineSpec,
-    target: Target,
+    concrete: ConcreteTarget,
     wanted: Wanted | Wait,
     writes: _Writes,
     policy_changed: bool,
 ) -> TargetOutcome:
-    name = seen.engine["metadata"]["name"]
+    name, target = seen.engine["metadata"]["name"], concrete.target
     observed = rollout.Observed(
         service=seen.services.get(f"{name}-{target.name}"),
         deployments={n: d for n, d in seen.deployments.items() if label(d, TARGET) == target.name},
@@ -107,7 +110,7 @@ def _target(
         writes.create.append(runner_config_map(seen.runner, seen.engine["metadata"]["namespace"]))
     served = observed.deployments.get(step.served or "")
     return TargetOutcome(
-        target=target,
+        concrete=concrete,
         revision=revision,
         missing=missing,
         served=step.served,
@@ -188,20 +191,18 @@ def _first_missing(seen: EngineSnapshot, revision: Revision) -> Wait | None:
 
 
 def _remove_rest(
-    seen: EngineSnapshot,
-    spec: LLMEngineSpec,
-    wanted: Wanted | Wait,
-    outcomes: tuple[TargetOutcome, ...],
-    writes: _Writes,
+    seen: EngineSnapshot, wanted: Wanted | Wait, outcomes: tuple[TargetOutcome, ...], writes: _Writes
 ) -> None:
-    """Objects of targets that the spec no longer names, and revisions beyond those that may still be needed."""
-    names = {t.name for t in spec.targets}
+    """Objects of targets that are none any more, and revisions beyond those that may still be needed."""
+    names = {o.target.name for o in outcomes if not o.passed_by}
     for live in (*seen.deployments.values(), *seen.services.values(), *seen.revisions.values()):
         if label(live, TARGET) not in names and "deletionTimestamp" not in live["metadata"]:
             writes.delete.append(live)
     if isinstance(wanted, Wait):
         return
     for outcome in outcomes:
+        if outcome.passed_by:
+            continue
         needed = {outcome.served, outcome.revision.name if outcome.revision else None, *seen.deployments}
         spare = [r for n, r in seen.revisions.items() if label(r, TARGET) == outcome.target.name and n not in needed]
         spare.sort(key=lambda r: int(r["revision"]), reverse=True)

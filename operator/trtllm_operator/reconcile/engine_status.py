@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from ..api.conditions import Condition, ConditionStatus, transition, truth
 from ..api.llmengine import LLMEngineSpec, LLMEngineStatus, PlanStatus, ResolvedModel, Target, TargetStatus
-from ..objects import Obj
+from ..objects import NO_MATCHING_NODE, Obj
+from ..planning.targets import ConcreteTarget
 from ..serving.health import Problem
 from ..serving.revision import Revision
 from .snapshot import EngineSnapshot
@@ -23,11 +24,13 @@ class Verdict:
 
     model: ResolvedModel | None
     wait: Wait | None
+    unused_gpus: tuple[str, ...] = ()
+    """GPUs of the cluster that a target for several classes does not use, each with its reason."""
 
 
 @dataclass(frozen=True)
 class TargetOutcome:
-    target: Target
+    concrete: ConcreteTarget
     revision: Revision | None
     missing: Wait | None
     """What the wanted revision waits for; None once its engine is proven."""
@@ -45,6 +48,15 @@ class TargetOutcome:
     trouble: Problem | None
 
     @property
+    def target(self) -> Target:
+        return self.concrete.target
+
+    @property
+    def passed_by(self) -> bool:
+        """A class that cannot run the model, among others that can: it keeps nothing from being ready."""
+        return bool(self.missing and self.missing.passed_by)
+
+    @property
     def ready(self) -> bool:
         return self.proven and self.complete and self.missing is None
 
@@ -54,6 +66,8 @@ class TargetOutcome:
             return "Serving"
         if self.missing:
             return self.missing.reason
+        if self.concrete.absent:
+            return NO_MATCHING_NODE
         return self.trouble.reason if self.trouble else "StartingServers"
 
     @property
@@ -62,6 +76,8 @@ class TargetOutcome:
             return ""
         if self.missing:
             return self.missing.message
+        if self.concrete.absent:
+            return f"no server can start: {self.concrete.absent}"
         if self.trouble:
             return self.trouble.message
         status = (self.deployment or {}).get("status", {})
@@ -69,9 +85,9 @@ class TargetOutcome:
 
     @property
     def stalled(self) -> bool:
-        return bool(
-            (self.missing and self.missing.stalled) or (self.trouble and self.trouble.stalled and not self.ready)
-        )
+        if self.missing or self.ready:
+            return bool(self.missing and self.missing.stalled)
+        return bool(self.trouble and self.trouble.stalled and not self.concrete.absent)
 
 
 def engine_status(
@@ -88,8 +104,9 @@ def engine_status(
         return transition(before.conditions, type_, status, reason, message, generation=generation, now=now)
 
     wait = verdict.wait
-    pending = [o for o in outcomes if not o.ready]
-    waiting_for_artifacts = [o for o in outcomes if o.missing]
+    counted = [o for o in outcomes if not o.passed_by]
+    pending = [o for o in counted if not o.ready]
+    waiting_for_artifacts = [o for o in counted if o.missing]
     ready = wait is None and not pending
     stalled = bool(wait.stalled) if wait else any(o.stalled for o in outcomes)
     worst = next((o for o in pending if o.stalled), pending[0] if pending else None)
@@ -99,7 +116,7 @@ def engine_status(
     artifacts_message = (
         wait.message if wait else "; ".join(f"{o.target.name}: {o.message}" for o in waiting_for_artifacts)
     )
-    unavailable = [o.target.name for o in outcomes if not o.serves]
+    unavailable = [o.target.name for o in counted if not o.serves]
     conditions = (
         condition("Ready", truth(ready), reason, message),
         *([condition("Reconciling", "True", reason, message)] if not ready and not stalled else ()),
@@ -112,10 +129,11 @@ def engine_status(
             if outcomes and not unavailable
             else f"nothing proven serves on {', '.join(unavailable) or 'any target'}",
         ),
-        _validated(condition, wait, verdict),
+        _validated(condition, verdict, outcomes),
         condition(
             "ArtifactsReady", truth(wait is None and not waiting_for_artifacts), artifacts_reason, artifacts_message
         ),
+        *([_nodes_match(condition, verdict, counted)] if counted else ()),
     )
     model = verdict.model or before.model
     return LLMEngineStatus(
@@ -127,20 +145,33 @@ def engine_status(
     )
 
 
-def _validated(condition: MakeCondition, wait: Wait | None, verdict: Verdict) -> Condition:
+def _validated(condition: MakeCondition, verdict: Verdict, outcomes: Iterable[TargetOutcome]) -> Condition:
+    wait = verdict.wait
     if wait and wait.refused:
         return condition("Validated", "False", wait.reason, wait.message)
     if wait and verdict.model is None:
         return condition("Validated", "Unknown", wait.reason, wait.message)
-    return condition("Validated", "True", "Valid", "")
+    passed_by = "; ".join(f"not for {o.target.name}: {o.message}" for o in outcomes if o.passed_by)
+    return condition("Validated", "True", "Valid", passed_by)
+
+
+def _nodes_match(condition: MakeCondition, verdict: Verdict, outcomes: Iterable[TargetOutcome]) -> Condition:
+    """Whether a server of each target that stops could start again, and what is odd about the nodes."""
+    absent = [f"{o.target.name}: {o.concrete.absent}" for o in outcomes if o.concrete.absent]
+    odd = [f"{o.target.name}: {remark}" for o in outcomes for remark in o.concrete.remarks]
+    unused = [f"not used: {gpus}" for gpus in verdict.unused_gpus]
+    reason = NO_MATCHING_NODE if absent else "NodesMatch"
+    return condition("NodesMatch", truth(not absent), reason, "; ".join((*absent, *odd, *unused)))
 
 
 def _target_status(seen: EngineSnapshot, outcome: TargetOutcome) -> TargetStatus:
     revision = outcome.revision
-    gpu = revision.engine.spec.inputs.gpu if revision else None
+    concrete = outcome.concrete
+    gpu = (revision.engine.spec.inputs.gpu if revision else None) or concrete.gpu_class
     served = (outcome.served_deployment or {}).get("status", {})
     return TargetStatus(
-        name=outcome.target.name,
+        name=concrete.name,
+        spec_target=concrete.spec_target if concrete.derived else None,
         gpu=f"{gpu.product} ({gpu.compute_capability})" if gpu else None,
         artifact=revision.engine.name if revision else None,
         wanted_revision=revision.name if revision else None,

@@ -19,7 +19,8 @@ from ..kube.resource import (
     Resource,
 )
 from ..kube.resync import Watch
-from ..objects import ARTIFACT, ENGINE, MANAGED, PARENT, label
+from ..objects import ARTIFACT, ENGINE, MANAGED, NO_MATCHING_NODE, PARENT, label
+from ..planning.gpu_nodes import read_node
 from ..serving.revision import CHAIN_LABELS
 
 LLM_ENGINE = Resource(GROUP, VERSION, llmengine.PLURAL, llmengine.KIND)
@@ -40,13 +41,24 @@ WATCHES = (
 )
 INDEXED_LABELS = (ENGINE, ARTIFACT, PARENT, *CHAIN_LABELS.values())
 PRUNED = {
-    NODE: ("status", "spec.podCIDR", "spec.podCIDRs"),
     CONFIG_MAP: ("data", "binaryData"),
     JOB: ("spec.template",),
 }
 """What nobody here reads of kinds that come in numbers or are large."""
 
-NO_MATCHING_NODE = "NoMatchingNode"
+
+def reduced_node(node: Obj) -> Obj:
+    """A node without what nobody reads: heartbeats, images, annotations. A change of the rest wakes keys."""
+    meta, spec, status = node["metadata"], node.get("spec") or {}, node.get("status") or {}
+    ready = [{"type": c["type"], "status": c["status"]} for c in status.get("conditions") or () if c["type"] == "Ready"]
+    return {
+        "metadata": {k: v for k, v in meta.items() if k not in ("annotations", "managedFields")},
+        "spec": {k: spec[k] for k in ("taints", "unschedulable") if k in spec},
+        "status": {"conditions": ready, **({"allocatable": status["allocatable"]} if "allocatable" in status else {})},
+    }
+
+
+REDUCED = {NODE: reduced_node}
 
 
 class Key(NamedTuple):
@@ -70,7 +82,7 @@ def keys(resource: Resource, obj: Obj, cache: Cache) -> Iterable[Key]:
         for revision in revisions_of(obj, cache):
             yield Key("LLMEngine", namespace, label(revision, ENGINE) or "")
     elif resource == NODE:
-        yield from _waiting_for_nodes(cache)
+        yield from _concerned_by_node(obj, cache)
     else:
         yield from _owners(resource, obj, namespace)
 
@@ -94,12 +106,23 @@ def _owners(resource: Resource, obj: Obj, namespace: str) -> Iterator[Key]:
                 yield Key("EngineArtifact", namespace, artifact)
 
 
-def _waiting_for_nodes(cache: Cache) -> Iterator[Key]:
-    """A node matters to what has found none: heartbeats of many nodes wake nothing else."""
+def _concerned_by_node(node: Obj, cache: Cache) -> Iterator[Key]:
+    """A node with GPUs matters to what it can serve and to what waits for a node."""
+    gpus = read_node(node)
+    if not gpus.offers and not gpus.problem:
+        return
+    products = {offer.gpu.product for offer in gpus.offers}
     for engine in cache.find(LLM_ENGINE):
-        targets = engine.get("status", {}).get("targets") or ()
-        if any(t.get("reason") == NO_MATCHING_NODE for t in targets):
+        targets = engine["spec"].get("targets") or ()
+        selectors = [t.get("gpu") or {} for t in targets]
+        if any("product" not in s or s["product"] in products for s in selectors) or _waits(engine):
             yield Key("LLMEngine", engine["metadata"]["namespace"], engine["metadata"]["name"])
     for artifact in cache.find(ENGINE_ARTIFACT):
         if artifact.get("status", {}).get("reason") == NO_MATCHING_NODE:
             yield Key("EngineArtifact", artifact["metadata"]["namespace"], artifact["metadata"]["name"])
+
+
+def _waits(engine: Obj) -> bool:
+    """Whether a target lacks a node: also one that has lost its last, whose new labels are not what it looks for."""
+    status = engine.get("status") or {}
+    return any(c["type"] == "NodesMatch" and c["status"] != "True" for c in status.get("conditions") or ())

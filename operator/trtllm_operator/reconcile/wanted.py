@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from ..api.engineartifact import GpuClass
-from ..api.llmengine import LLMEngineSpec, LLMEngineStatus, ResolvedModel, Target
+from ..api.llmengine import LLMEngineSpec, LLMEngineStatus, ResolvedModel
 from ..build import attempt
 from ..build.chain import chain
 from ..build.failures import Failure
 from ..build.inspection import RETRY_SECONDS, inspection_job, source_hash
-from ..build.plan import gpus_of
 from ..catalog import Release, UnknownRelease
-from ..objects import COUNT_LABEL, MAJOR_LABEL, MEMORY_LABEL, MINOR_LABEL, PRODUCT_LABEL, Obj, label
+from ..objects import NO_MATCHING_NODE, Obj
 from ..planning.model import ModelFacts, ModelUnreadable, read_report
 from ..planning.numbers import plan_numbers
 from ..planning.overrides import effective_spec
-from ..planning.target import TargetGpu
+from ..planning.targets import ConcreteTarget
 from ..planning.verdict import TargetPlan, judge
 from ..serving.repository import FILL_TEMPLATE, TEMPLATES, template_values
 from ..serving.revision import Revision, read_revision, revision_name
@@ -38,6 +36,8 @@ class Wait:
     stalled: bool = False
     refused: bool = False
     """The spec itself is wrong: Validated is False."""
+    passed_by: bool = False
+    """A class of GPUs that cannot run the model, among others of its target that can: nobody waits for it."""
     create: tuple[Obj, ...] = ()
     delete: tuple[Obj, ...] = ()
     again_seconds: float | None = None
@@ -100,28 +100,15 @@ def _resolved(job: Obj, spec: LLMEngineSpec, report: Mapping[str, object]) -> Re
     )
 
 
-def target_gpu(product: str, seen: EngineSnapshot) -> TargetGpu | None:
-    """What the nodes say of a product, or the catalogue where no node has it; None when nobody knows it."""
-    nodes = [n for n in seen.nodes if label(n, PRODUCT_LABEL) == product and label(n, MAJOR_LABEL)]
-    known = seen.catalog.gpu(product)
-    if not nodes:
-        return TargetGpu.of(known, product) if known else None
-    compute = f"{label(nodes[0], MAJOR_LABEL)}.{label(nodes[0], MINOR_LABEL) or 0}"
-    memory_mib = min((int(m) for n in nodes if (m := label(n, MEMORY_LABEL))), default=None)
-    per_node = max((int(c) for n in nodes if (c := label(n, COUNT_LABEL))), default=None)
-    if known is None:
-        return TargetGpu(product, compute, memory_mib, per_node)
-    described = TargetGpu.of(known, product, memory_mib=memory_mib, gpus_per_node=per_node)
-    return replace(described, compute_capability=compute)
-
-
-def decide(seen: EngineSnapshot, spec: LLMEngineSpec, model: ResolvedModel) -> Wanted | Wait:
+def decide(
+    seen: EngineSnapshot, spec: LLMEngineSpec, model: ResolvedModel, concrete: Sequence[ConcreteTarget]
+) -> Wanted | Wait:
     """A revision for each target, or why there is none. A target that has its revision already keeps it untouched."""
     name = seen.engine["metadata"]["name"]
-    names = {t.name: revision_name(name, spec, t, model) for t in spec.targets}
+    names = {c.name: revision_name(name, spec, c.target, model, c.gpu_class) for c in concrete}
     bound = {t: read_revision(seen.revisions[r]) for t, r in names.items() if r in seen.revisions}
     targets: dict[str, Revision | Wait] = dict(bound)
-    unbound = [t for t in spec.targets if t.name not in bound]
+    unbound = [c for c in concrete if c.name not in bound]
     if not unbound:
         return Wanted(model, targets)
     release = _release(seen, spec)
@@ -139,24 +126,37 @@ def decide(seen: EngineSnapshot, spec: LLMEngineSpec, model: ResolvedModel) -> W
             f"the toolchain image of release {spec.release} is {image}, which has no digest, and an engine is keyed by "
             f"its image's: set toolchainImages.{spec.release} of the operator to an image with @sha256:..."
         )
-    plans: dict[str, TargetPlan] = {}
-    for target in unbound:
-        gpu = target_gpu(target.gpu.product, seen)
-        if gpu is None:
-            looked_for = f"no node has {PRODUCT_LABEL}={target.gpu.product}, which the catalogue does not know either"
-            targets[target.name] = Wait("NoMatchingNode", f"{looked_for}; {gpus_of(seen.nodes)}")
-            continue
-        plan = judge(effective_spec(spec, target), facts, release, gpu)
-        problems += [m for m in (f"{target.name}: {c}" for c in plan.errors) if m not in problems]
-        plans[target.name] = plan
+    plans = {c.name: judge(effective_spec(spec, c.target), facts, release, c.gpu) for c in unbound if c.gpu}
+    works = {c.spec_target for c in concrete if c.name in bound or (c.name in plans and plans[c.name].ok)}
+    for one in unbound:
+        plan = plans.get(one.name)
+        if plan is None:
+            targets[one.name] = Wait(NO_MATCHING_NODE, one.absent)
+        elif plan.errors and one.spec_target in works:
+            targets[one.name] = _unsupported(seen, one, plan)
+        else:
+            problems += [m for m in (f"{one.name}: {c}" for c in plan.errors) if m not in problems]
     if problems:
-        return Wait("Refused", "; ".join(_merged(problems, [t.name for t in unbound])), stalled=True, refused=True)
-    for target in unbound:
-        if plan_ := plans.get(target.name):
-            targets[target.name] = _revision(
-                seen, effective_spec(spec, target), target, names[target.name], model, facts, release, image, plan_
+        return Wait("Refused", "; ".join(_merged(problems, [c.name for c in unbound])), stalled=True, refused=True)
+    for one in unbound:
+        if one.name not in targets:
+            own = effective_spec(spec, one.target)
+            targets[one.name] = _revision(
+                seen, own, one, names[one.name], model, facts, release, image, plans[one.name]
             )
     return Wanted(model, targets)
+
+
+def _unsupported(seen: EngineSnapshot, concrete: ConcreteTarget, plan: TargetPlan) -> Wait:
+    """One class of several cannot run what the spec asks for. What serves there stays, and then a person has to act."""
+    problems = "; ".join(map(str, plan.errors))
+    if f"{seen.engine['metadata']['name']}-{concrete.name}" not in seen.services:
+        return Wait("Unsupported", problems, passed_by=True)
+    served = (
+        f"what an earlier spec built there goes on serving; let target {concrete.spec_target} select other GPUs, or "
+        f"delete the Service {seen.engine['metadata']['name']}-{concrete.name}, to let it go"
+    )
+    return Wait("Unsupported", f"{problems}; {served}", stalled=True)
 
 
 def _release(seen: EngineSnapshot, spec: LLMEngineSpec) -> Release | Wait:
@@ -183,7 +183,7 @@ def _merged(problems: list[str], targets: list[str]) -> list[str]:
 def _revision(
     seen: EngineSnapshot,
     spec: LLMEngineSpec,
-    target: Target,
+    concrete: ConcreteTarget,
     name: str,
     model: ResolvedModel,
     facts: ModelFacts,
@@ -193,8 +193,8 @@ def _revision(
 ) -> Revision:
     """`spec` is the target's own (`effective_spec`)."""
     memory = plan.memory
-    gpu = GpuClass(product=plan.gpu.product, compute_capability=plan.gpu.compute_capability)
-    artifacts = chain(spec, revision=model.revision, facts=facts, release=release, image=image, gpu=gpu)
+    assert concrete.gpu_class is not None  # it was judged
+    artifacts = chain(spec, revision=model.revision, facts=facts, release=release, image=image, gpu=concrete.gpu_class)
     values = template_values(
         engine=artifacts[-1].name,
         model=artifacts[0].name,
@@ -204,7 +204,7 @@ def _revision(
     )
     template = pod_template(
         engine_name=seen.engine["metadata"]["name"],
-        target=target.name,
+        target=concrete.name,
         revision=name,
         engine_artifact=artifacts[-1].name,
         model_artifact=artifacts[0].name,
@@ -218,4 +218,4 @@ def _revision(
         config=seen.config,
     )
     warnings = tuple(str(check)[:MAX_WARNING_LENGTH] for check in plan.warnings)
-    return Revision(name, target.name, artifacts, template, plan_numbers(plan), warnings)
+    return Revision(name, concrete.name, artifacts, template, plan_numbers(plan), warnings)

@@ -12,7 +12,6 @@ from ..config import OperatorConfig
 from ..objects import (
     CONTAINER_SECURITY,
     ENGINE,
-    GPU_RESOURCE,
     MANAGED,
     POD_SECURITY,
     REVISION,
@@ -91,7 +90,7 @@ def pod_template(
             {"name": "grpc", "containerPort": GRPC_PORT, "protocol": "TCP"},
             {"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"},
         ],
-        "resources": _resources(serving, world_size),
+        "resources": _resources(serving, gpu.resource, world_size),
         "securityContext": CONTAINER_SECURITY,
         "volumeMounts": mounts(runner=True, shared_memory=True),
         "lifecycle": {"preStop": {"sleep": {"seconds": DRAIN_SLEEP_SECONDS}}},
@@ -184,6 +183,6 @@ def service(owner: Obj, target: str, revision: str, switched_at: str) -> dict[st
     }
 
 
-def _resources(serving: Serving, world_size: int) -> dict[str, Any]:
+def _resources(serving: Serving, gpu_resource: str, world_size: int) -> dict[str, Any]:
     out: dict[str, Any] = serving.resources.dump() if serving.resources else {}
-    return {**out, "limits": {**out.get("limits", {}), GPU_RESOURCE: str(world_size)}}
+    return {**out, "limits": {**out.get("limits", {}), gpu_resource: str(world_size)}}

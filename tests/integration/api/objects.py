@@ -20,6 +20,21 @@ MINIMAL_ENGINE: Obj = {
     },
 }
 
+SELECTING_ENGINE: Obj = {
+    **MINIMAL_ENGINE,
+    "metadata": {"name": "a" * 24},
+    "spec": {
+        **MINIMAL_ENGINE["spec"],
+        "targets": [
+            {"name": "gpu", "gpu": {"any": {}}},
+            {"name": "h100", "gpu": {"product": "NVIDIA-H100-80GB-HBM3"}},
+            {"name": "ada-lovelace", "gpu": {"architecture": "ada-lovelace"}},
+            {"name": "sm-90", "gpu": {"computeCapability": "9.0"}},
+        ],
+    },
+}
+"""Targets of every kind, with names as long as they may be together with the object's."""
+
 _PLACEMENT: Obj = {
     "nodeSelector": {"kubernetes.io/hostname": "gpu-1", "pool": ""},
     "tolerations": [
@@ -145,7 +160,12 @@ ENGINE: Obj = {
             "parent": CHECKPOINT["metadata"]["name"],
             "image": _IMAGE,
             "command": ["trtllm-build", "--checkpoint_dir", "{parent}"],
-            "gpu": {"product": "NVIDIA-H100-80GB-HBM3", "computeCapability": "9.0"},
+            "gpu": {
+                "product": "NVIDIA-H100-80GB-HBM3-MIG-1g.10gb",
+                "computeCapability": "9.0",
+                "cpuArchitecture": "arm64",
+                "resource": "nvidia.com/mig-1g.10gb",
+            },
             "storage": _STORAGE,
         },
         "expected": _EXPECTED,
@@ -156,6 +176,7 @@ ENGINE: Obj = {
 GOOD = {
     "minimal LLMEngine": MINIMAL_ENGINE,
     "full LLMEngine": FULL_ENGINE,
+    "LLMEngine for classes of GPUs": SELECTING_ENGINE,
     "LLMEngine from a claim": CLAIM_ENGINE,
     "Model": MODEL,
     "Model from a claim": CLAIM_MODEL,

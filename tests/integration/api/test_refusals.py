@@ -19,6 +19,7 @@ from tests.integration.api.objects import (
     FULL_ENGINE,
     GOOD,
     MODEL,
+    SELECTING_ENGINE,
     Obj,
     changed,
 )
@@ -55,6 +56,8 @@ HUB = "spec.model.huggingFace"
 CLAIM = "spec.model.persistentVolumeClaim"
 REQUESTS, LIMITS = "spec.build.resources.requests", "spec.build.resources.limits"
 
+GPU_ONE_OF = "give exactly one of product, architecture, computeCapability and any"
+
 BAD_ENGINES = [
     # What is not there, what is missing, what is of the wrong type.
     bad("spec.budget", {}, 'unknown field "spec.budget"', where=""),
@@ -66,7 +69,7 @@ BAD_ENGINES = [
     bad("spec.budgets.maxNumTokens", ABSENT, "Required value"),
     bad("spec.storage", ABSENT, "Required value"),
     bad("spec.targets", ABSENT, "Required value"),
-    bad("spec.targets.0.gpu.product", ABSENT, "Required value"),
+    bad("spec.targets.0.gpu", ABSENT, "Required value"),
     bad("spec.budgets.maxSeqLen", "2048", 'must be of type integer: "string"'),
     bad("spec.budgets.maxSeqLen", 2048.5, 'must be of type int32: "float64"'),
     bad("spec.release", 1.2, 'must be of type string: "number"'),
@@ -114,6 +117,27 @@ BAD_ENGINES = [
     bad(f"{CLAIM}.path", "llama/../../etc", "path must not contain '..'", base=CLAIM_ENGINE),
     bad("spec.model", {}, "give exactly one of huggingFace and persistentVolumeClaim"),
     bad(CLAIM, {"claimName": "c", "path": "p"}, "give exactly one of huggingFace and", where="spec.model"),
+    bad(f"{TARGET}.gpu.product", ABSENT, GPU_ONE_OF, where="spec.targets[0].gpu"),
+    bad(f"{TARGET}.gpu.any", {}, GPU_ONE_OF, where="spec.targets[0].gpu"),
+    bad(f"{TARGET}.gpu.architecture", "hopper", GPU_ONE_OF, where="spec.targets[0].gpu"),
+    bad(f"{TARGET}.gpu.computeCapability", "9.0", GPU_ONE_OF, where="spec.targets[0].gpu"),
+    bad(f"{TARGET}.gpu", {"any": {"product": "x"}}, 'unknown field "spec.targets[0].gpu.any.product"', where=""),
+    bad(f"{TARGET}.gpu", {"architecture": "lovelace"}, "Unsupported value", where="spec.targets[0].gpu.architecture"),
+    bad(f"{TARGET}.gpu", {"computeCapability": "sm90"}, "should match", where="spec.targets[0].gpu.computeCapability"),
+    bad(
+        f"{TARGET}.gpu",
+        {"computeCapability": 9.0},
+        "must be of type string",
+        where="spec.targets[0].gpu.computeCapability",
+    ),
+    bad("metadata.name", "a" * 32, "together be at most 36 characters", base=SELECTING_ENGINE),
+    bad(
+        "spec.targets.1.name",
+        "gpu-h100",
+        "no target's name may begin with",
+        base=SELECTING_ENGINE,
+        where="spec.targets",
+    ),
     bad("spec.storage", {}, "name a store: persistentVolumeClaim"),
     bad("spec.budgets.maxInputLen", 2048, "maxInputLen must be less than maxSeqLen"),
     bad("spec.budgets.maxSeqLen", 1024, "maxInputLen must be less than", where="spec.budgets.maxInputLen"),

@@ -158,7 +158,7 @@ def test_kubectl_get_shows_where_an_artefact_was_built(kubectl: Kubectl) -> None
         "PHASE": "Ready",
         "REASON": "Published",
         "NODE": "h100-0",
-        "GPU": "NVIDIA-H100-80GB-HBM3",
+        "GPU": "NVIDIA-H100-80GB-HBM3-MIG-1g.10gb",
         "SECONDS": "75",
         "ATTEMPT": "2",
     }

@@ -262,7 +262,7 @@ def test_the_cluster_says_what_its_nodes_have(model: Path, manifest: Any, monkey
         "nvidia.com/gpu.memory": "2000",
         "nvidia.com/gpu.count": "2",
     }
-    monkeypatch.setattr(cluster, "node_labels", lambda: [labels])
+    monkeypatch.setattr(cluster, "nodes", lambda: [{"metadata": {"name": "n", "labels": labels}}])
     file = manifest(targets=[{"name": "x", "gpu": {"product": "RTX-9090"}}])
     code, out, _ = run("plan", "-f", file, "--model", str(model), "--server", "-o", "json")
     numbers = {n["name"]: n["value"] for n in json.loads(out)["targets"][0]["numbers"]}
@@ -271,10 +271,10 @@ def test_the_cluster_says_what_its_nodes_have(model: Path, manifest: Any, monkey
 
 
 def test_a_cluster_that_is_not_there_is_exit_4(model: Path, manifest: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def nobody() -> list[dict[str, str]]:
+    def nobody() -> list[dict[str, Any]]:
         raise CliError("no cluster: no kubeconfig", UNREACHABLE)
 
-    monkeypatch.setattr(cluster, "node_labels", nobody)
+    monkeypatch.setattr(cluster, "nodes", nobody)
     code, _, err = run("plan", "-f", manifest(), "--model", str(model), "--server")
     assert code == 4
     assert err == "llmengine: no cluster: no kubeconfig\n"

@@ -140,3 +140,18 @@ def test_any_order_of_the_same_reports_ends_in_the_same_state(seed: int) -> None
         else:
             cache.remove(JOB, ObjectKey("ns", "a"), uid, at)
     assert [(o["metadata"]["uid"], o["metadata"]["resourceVersion"]) for o in cache.find(JOB)] == [("two", "6")]
+
+
+def test_a_change_of_what_is_not_kept_is_no_change_but_its_version_counts() -> None:
+    def without_status(obj: Obj) -> Obj:
+        return {field: value for field, value in obj.items() if field != "status"}
+
+    cache = Cache([JOB], pruned={JOB: ["spec.template"]}, reduced={JOB: without_status})
+    told: list[Change] = []
+    cache.subscribe(told.append)
+    cache.put(JOB, {**job(version=1), "spec": {}, "status": {"heartbeat": 1}})
+    assert cache.put(JOB, {**job(version=2), "spec": {"template": 2}, "status": {"heartbeat": 2}}) is None
+    assert len(told) == 1
+    assert version(cache) == "2"
+    assert cache.put(JOB, {**job(version=3, labels={"a": "b"}), "spec": {}}) is not None
+    assert len(told) == 2
