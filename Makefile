@@ -12,11 +12,14 @@ help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
 
 .venv/installed: requirements/dev.txt pyproject.toml
-	@command -v python3 >/dev/null || { echo "python3 (3.11 or later) is missing: apt-get install python3 python3-venv"; exit 1; }
-	@python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "python3 is older than 3.11"; exit 1; }
-	python3 -m venv .venv
-	$(PYTHON) -m pip install --quiet --require-hashes --requirement requirements/dev.txt
-	$(PYTHON) -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Python 3.11 or later is needed: apt-get install python3 python3-venv"; exit 1; }
+	@python3 -c 'import ensurepip' 2>/dev/null || { [ "$$(id -u)" = 0 ] && apt-get install -y -qq python3-venv >/dev/null; } || \
+	  { echo "Python's venv module is missing: apt-get install python3-venv"; exit 1; }
+	@echo "Install the Python environment into .venv (about a minute)"
+	@python3 -m venv .venv
+	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements/dev.txt
+	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
 demo: .venv/installed ## From nothing to an answer: cluster, images, operator, one LLMEngine, a rebuild without a failed request
