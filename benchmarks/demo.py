@@ -27,7 +27,7 @@ from demo import client, questions
 from demo.follow import until_drained, until_ready
 from demo.kubectl import Kubectl
 from demo.stack import Stack, make_namespace, operator_metrics, reference, remove_namespace, up
-from images.progress import Progress
+from tooling.progress import PROGRESS
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "benchmarks.md"
@@ -43,10 +43,9 @@ def main() -> int:
     parser.add_argument("--cold", action="store_true", help="also build the tooling with empty caches")
     options = parser.parse_args()
     rows: list[Row] = []
-    with Progress(sys.stdout) as progress:
-        if options.cold:
-            rows += _cold(progress)
-        rows += _warm(progress)
+    if options.cold:
+        rows += _cold()
+    rows += _warm()
     table = Table("measure", "value", "aim", title=_machine())
     for row in rows:
         table.add_row(*row)
@@ -55,7 +54,7 @@ def main() -> int:
     return 0
 
 
-def _cold(progress: Progress) -> list[Row]:
+def _cold() -> list[Row]:
     """The Go programs and the images with empty caches, as on a machine that has neither."""
     with tempfile.TemporaryDirectory(prefix="llmengine-cold-") as empty:
         caches = {name: f"{empty}/{name}" for name in ("XDG_CACHE_HOME", "GOCACHE", "GOMODCACHE")}
@@ -63,7 +62,7 @@ def _cold(progress: Progress) -> list[Row]:
         seconds = {}
         for what, module in (("programs", ("tests.cluster", "build")), ("images", ("images", "build"))):
             began = time.monotonic()
-            with progress.step(f"{what}, cold"):
+            with PROGRESS.step(f"{what}, cold"):
                 subprocess.run(
                     [sys.executable, "-m", *module], cwd=ROOT, env=environment, check=True, stdout=subprocess.DEVNULL
                 )
@@ -74,11 +73,11 @@ def _cold(progress: Progress) -> list[Row]:
     ]
 
 
-def _warm(progress: Progress) -> list[Row]:
+def _warm() -> list[Row]:
     rows: list[Row] = []
     subprocess.run([sys.executable, "-m", "tests.cluster", "down"], cwd=ROOT, check=True)
     began = time.monotonic()
-    stack = up(progress)
+    stack = up()
     stack_seconds = time.monotonic() - began
     rows.append(("cluster, images, operator and hub up, programs and images cached", f"{stack_seconds:.1f} s", ""))
     kubectl = make_namespace(stack, NAMESPACE)
@@ -86,16 +85,16 @@ def _warm(progress: Progress) -> list[Row]:
 
     before = _writes(stack)
     kubectl.apply(manifest)
-    ready_seconds = until_ready(kubectl, NAME, progress)
+    ready_seconds = until_ready(kubectl, NAME)
     written = _writes(stack) - before
     rows += [
         ("kubectl apply to Ready on two GPU generations", f"{ready_seconds:.1f} s", ""),
         ("from nothing running to the first answer", f"{stack_seconds + ready_seconds:.1f} s", "120 s"),
         ("API writes by the operator, apply to Ready", _told(written), ""),
     ]
-    rows += _speed(kubectl, progress)
+    rows += _speed(kubectl)
 
-    with progress.step(f"{IDLE_SECONDS} s at rest"):
+    with PROGRESS.step(f"{IDLE_SECONDS} s at rest"):
         before = _writes(stack)
         time.sleep(IDLE_SECONDS)
         idle = _writes(stack) - before
@@ -106,7 +105,7 @@ def _warm(progress: Progress) -> list[Row]:
     client.start(kubectl, reference(stack.images["operator"]), [f"{NAME}-a100", f"{NAME}-h100"])
     manifest["spec"]["budgets"]["maxSeqLen"] = 1536
     kubectl.apply(manifest)
-    switched = until_ready(kubectl, NAME, progress)
+    switched = until_ready(kubectl, NAME)
     until_drained(kubectl, NAME)
     counted = client.counts(kubectl)
     client.stop(kubectl)
@@ -119,9 +118,9 @@ def _warm(progress: Progress) -> list[Row]:
     return rows
 
 
-def _speed(kubectl: Kubectl, progress: Progress) -> list[Row]:
+def _speed(kubectl: Kubectl) -> list[Row]:
     rows: list[Row] = []
-    with kubectl.port_forward(f"service/{NAME}-h100", 8000) as port, progress.step("tokens per second"):
+    with kubectl.port_forward(f"service/{NAME}-h100", 8000) as port, PROGRESS.step("tokens per second"):
         list(questions.by_http(port, "Hello"))
         for streams in (1, 4):
             counts: list[int] = []
@@ -180,8 +179,8 @@ def _write(rows: list[Row], *, keep_cold: bool) -> None:
         "# Measurements\n\n"
         f"`make bench-demo`, {date}, one run. {_machine()}.\n\n"
         "| measure | value | aim |\n|---|---|---|\n" + "\n".join([*kept, *lines]) + "\n\n"
-        "Cold rows come from `python -m benchmarks.demo --cold`. No GPU: tokens/s are those of the stand-in's numpy on\n"
-        "the CPU and say nothing of a GPU's speed. Writes are counted by the operator itself.\n"
+        "Cold rows come from `python -m benchmarks.demo --cold`. No GPU: tokens/s are those of the stand-in's numpy\n"
+        "on the CPU and say nothing of a GPU's speed. Writes are counted by the operator itself.\n"
     )
 
 

@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.table import Table
 
 from images.errors import BuildError
-from images.progress import Progress
 from tests.cluster import ClusterError
+from tooling.progress import PROGRESS
 
 from . import client, questions
 from .follow import StalledError, until_drained, until_ready
@@ -28,8 +28,7 @@ QUESTION = "What is the capital of France?"
 
 def main() -> int:
     try:
-        with Progress(sys.stdout) as progress:
-            _demo(progress)
+        _demo()
     except (BuildError, ClusterError, KubectlError, StalledError, WaitedTooLong) as error:
         sys.stderr.write(f"demo: {error}\n")
         return 1
@@ -41,43 +40,43 @@ def main() -> int:
     return 0
 
 
-def _demo(progress: Progress) -> None:
-    progress.say("No GPU here: TensorRT-LLM's commands, kernels and nvidia-smi are stand-ins; Kubernetes, Triton and")
-    progress.say("the model are real.")
-    stack = up(progress)
-    with progress.step("an empty namespace"):
+def _demo() -> None:
+    PROGRESS.say("No GPU here: TensorRT-LLM's commands, kernels and nvidia-smi are stand-ins; Kubernetes, Triton and")
+    PROGRESS.say("the model are real.")
+    stack = up()
+    with PROGRESS.step("an empty namespace"):
         remove_namespace(stack, NAMESPACE)
         kubectl = make_namespace(stack, NAMESPACE)
     manifest: dict[str, Any] = yaml.safe_load(MANIFEST.read_text())
     targets = [t["name"] for t in manifest["spec"]["targets"]]
 
-    progress.say(f"$ kubectl apply -f {MANIFEST.relative_to(Path.cwd())}")
+    PROGRESS.say(f"$ kubectl apply -f {MANIFEST.relative_to(Path.cwd())}")
     kubectl.apply(manifest)
-    took = until_ready(kubectl, NAME, progress)
-    progress.say(f"Ready {took:.1f} s after kubectl apply")
+    took = until_ready(kubectl, NAME)
+    PROGRESS.say(f"Ready {took:.1f} s after kubectl apply")
     for target in targets:
-        _ask(kubectl, target, progress)
+        _ask(kubectl, target)
 
     client.start(kubectl, reference(stack.images["operator"]), [f"{NAME}-{target}" for target in targets])
     changed = copy.deepcopy(manifest)
     changed["spec"]["budgets"]["maxSeqLen"] = 1536
-    progress.say("A client asks both targets all the time. budgets.maxSeqLen: 2048 -> 1536, applied again:")
+    PROGRESS.say("A client asks both targets all the time. budgets.maxSeqLen: 2048 -> 1536, applied again:")
     kubectl.apply(changed)
-    took = until_ready(kubectl, NAME, progress)
-    progress.say(f"rebuilt and switched {took:.1f} s after the change")
+    took = until_ready(kubectl, NAME)
+    PROGRESS.say(f"rebuilt and switched {took:.1f} s after the change")
     took = until_drained(kubectl, NAME)
-    progress.say(f"the old servers drained and gone {took:.1f} s later")
+    PROGRESS.say(f"the old servers drained and gone {took:.1f} s later")
     counted = client.counts(kubectl)
     client.stop(kubectl)
     failed = sum(c["failed"] for c in counted.values())
     for service, c in counted.items():
-        progress.say(f"  {service}: {c['answered']} answered, {c['failed']} failed {c['lastFailure']}")
+        PROGRESS.say(f"  {service}: {c['answered']} answered, {c['failed']} failed {c['lastFailure']}")
     _tables(kubectl)
     if failed:
         raise WaitedTooLong(f"{failed} requests failed during the switch")
 
 
-def _ask(kubectl: Kubectl, target: str, progress: Progress) -> None:
+def _ask(kubectl: Kubectl, target: str) -> None:
     service = f"service/{NAME}-{target}"
     for how, port, ask in (
         ("HTTP generate_stream", 8000, questions.by_http),
@@ -87,7 +86,7 @@ def _ask(kubectl: Kubectl, target: str, progress: Progress) -> None:
             began = time.monotonic()
             pieces = list(ask(local_port, QUESTION))
             seconds = time.monotonic() - began
-        progress.say(
+        PROGRESS.say(
             f"  {target}, {how}: {QUESTION} -> {''.join(pieces).strip()!r} ({len(pieces)} pieces, {seconds:.1f} s)"
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from images.progress import Progress
+from tooling.progress import PROGRESS
 
 from .kubectl import Kubectl, WaitedTooLong, condition, ready, wait_for
 
@@ -13,7 +13,7 @@ class StalledError(RuntimeError):
     """The LLMEngine needs a person; the message is the condition's."""
 
 
-def until_ready(kubectl: Kubectl, name: str, progress: Progress, *, limit_seconds: float = 600) -> float:
+def until_ready(kubectl: Kubectl, name: str, *, limit_seconds: float = 600) -> float:
     """Prints each change of an artefact or a target; the seconds until Ready. Raises StalledError, WaitedTooLong."""
     began = time.monotonic()
     said: dict[str, str] = {}
@@ -21,14 +21,14 @@ def until_ready(kubectl: Kubectl, name: str, progress: Progress, *, limit_second
         for artifact in kubectl.items("engineartifacts"):
             status = artifact.get("status", {})
             where = f" on {status['nodeName']}" if status.get("nodeName") else ""
-            _say(progress, said, artifact["metadata"]["name"], f"{status.get('phase')} {status.get('reason')}{where}")
+            _say(said, artifact["metadata"]["name"], f"{status.get('phase')} {status.get('reason')}{where}")
         engine = kubectl.get("llmengine", name)
         missing = ready(engine)
         stalled = condition(engine, "Stalled")
         if stalled.get("status") == "True":
             raise StalledError(f"{name} is stalled, {stalled['reason']}: {stalled['message']}")
         for target in engine.get("status", {}).get("targets", ()):
-            _say(progress, said, f"target {target['name']}", target.get("reason", ""))
+            _say(said, f"target {target['name']}", target.get("reason", ""))
         if missing is None:
             return time.monotonic() - began
         if time.monotonic() - began > limit_seconds:
@@ -48,7 +48,7 @@ def until_drained(kubectl: Kubectl, name: str, *, limit_seconds: float = 180) ->
     return wait_for("the old servers' end", old_servers, limit_seconds=limit_seconds)
 
 
-def _say(progress: Progress, said: dict[str, str], what: str, now: str) -> None:
+def _say(said: dict[str, str], what: str, now: str) -> None:
     if said.get(what) != now:
         said[what] = now
-        progress.say(f"  {what}: {now}")
+        PROGRESS.say(f"  {what}: {now}")

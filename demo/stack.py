@@ -17,10 +17,10 @@ import yaml
 
 from images.build import build_all, select
 from images.cache import BuiltImage, Cache, cache_directory
-from images.progress import Progress
 from tests.cluster import Cluster
 from tests.cluster.build import programs
 from tests.cluster.processes import run
+from tooling.progress import PROGRESS
 
 from .kubectl import Kubectl, Obj, wait_for
 
@@ -46,7 +46,6 @@ CONTAINER_SECURITY = {
 class Stack:
     cluster: Cluster
     images: dict[str, BuiltImage]
-    progress: Progress
 
     def kubectl(self, namespace: str) -> Kubectl:
         return Kubectl(self.cluster.kubeconfig, namespace)
@@ -61,21 +60,21 @@ def repository(image: BuiltImage) -> str:
     return image.reference.rpartition(":")[0]
 
 
-def up(progress: Progress) -> Stack:
+def up() -> Stack:
     """Builds what is missing, brings the cluster up and its images to the nodes, installs operator and hub.
 
     What is there already is left as it is, so that a second call takes seconds.
     """
     with ThreadPoolExecutor(1) as pool:
-        building = pool.submit(build_all, Cache(cache_directory().resolve()), select([]), progress)
+        building = pool.submit(build_all, Cache(cache_directory().resolve()), select([]), PROGRESS)
         cluster = Cluster.up()
         images = building.result()
-    with progress.step("images onto the nodes"):
+    with PROGRESS.step("images onto the nodes"):
         cluster.import_images(*(Path(image.archive) for image in images.values()))
-    stack = Stack(cluster, images, progress)
-    with progress.step("operator, installed with its Helm chart"):
+    stack = Stack(cluster, images)
+    with PROGRESS.step("operator, installed with its Helm chart"):
         install_operator(stack)
-    with progress.step("hub stand-in with SmolLM2-135M-Instruct"):
+    with PROGRESS.step("hub stand-in with SmolLM2-135M-Instruct"):
         install_hub(stack)
     return stack
 

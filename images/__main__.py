@@ -14,7 +14,7 @@ from images.cache import Cache, cache_directory
 from images.definitions import MODEL
 from images.errors import BuildError
 from images.hub import repository
-from images.progress import Progress
+from tooling.progress import PROGRESS
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,17 +31,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     cache = Cache(options.cache.resolve())
     try:
         if options.command == "model":
-            with Progress() as progress:
-                path = ensure_model(cache, progress)
+            path = ensure_model(cache, PROGRESS)
             commit = repository.load(MODEL, path).commit
             print(json.dumps({"repository": MODEL, "commit": commit, "directory": str(path)}, indent=2))
             return 0
         images = select([name for name in options.only.split(",") if name])
-        if options.command == "list":
-            found = find_all(cache, images)
-        else:
-            with Progress() as progress:
-                found = dict(build_all(cache, images, progress))
+        listed = options.command == "list"
+        found = find_all(cache, images) if listed else dict(build_all(cache, images, PROGRESS))
     except BuildError as error:
         return _fail(str(error))
     missing = [name for name, image in found.items() if image is None]

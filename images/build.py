@@ -13,7 +13,7 @@ from images.cache import BuiltImage, Cache
 from images.definitions import IMAGES, ImageDefinition
 from images.errors import BuildError
 from images.keys import base_key, image_files, image_key, model_key
-from images.progress import Progress
+from tooling.progress import Progress
 
 ROOT = Path(__file__).resolve().parent.parent
 """The repository's root."""

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from images import oci
 from images.errors import BuildError
-from images.progress import Progress
+from tooling.progress import Progress
 
 _KEPT_BUILDS = 2
 """Of each image, counting the newest; what is older goes when a new one is built."""

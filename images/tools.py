@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from images.errors import BuildError
-from images.progress import Progress
+from tooling.progress import Progress
 
 DEBIAN_PACKAGES = {"buildah": "buildah", "mmdebstrap": "mmdebstrap", "unshare": "util-linux"}
 """Program -> the Debian package that has it."""

@@ -20,7 +20,7 @@ from tests.cluster.errors import ClusterError
 from tests.cluster.locking import locked
 from tests.cluster.paths import PACKAGE, cache
 from tests.cluster.processes import run
-from tests.cluster.progress import step
+from tooling.progress import PROGRESS
 
 SOURCES = PACKAGE / "kube"
 EXTRAS = {
@@ -88,7 +88,7 @@ def build_extra(name: str) -> Path:
     directory = cache() / "programs" / package.replace("/", "_")
     if not (directory / name).is_file():
         _require_go()
-        with locked("build"), step(f"Build {name}"):
+        with locked("build"), PROGRESS.step(f"Build {name}"):
             environment = ("CGO_ENABLED=0", f"GOBIN={directory}")
             install = ("go", "install", "-trimpath", "-ldflags=-s -w", package)
             run("env", *environment, *install, timeout_seconds=BUILD_SECONDS)
@@ -124,11 +124,11 @@ def _build(built: Programs) -> None:
     for stale in parent.glob("bin.*"):
         shutil.rmtree(stale)
     directory = Path(tempfile.mkdtemp(prefix="bin.", dir=parent))
-    with step("Download the Go modules"):
+    with PROGRESS.step("Download the Go modules"):
         _go("mod", "download")
     packages = [".", "./pause", "./probe", *_go("list", "-f", "{{.ImportPath}}", "tool").split()]
     command = ["build", "-v", "-trimpath", f"-tags={TAGS}", f"-gcflags={COMPILER_FLAGS}", f"-ldflags=-s -w {stamped}"]
-    with step("Build the cluster's programs (some minutes where nothing is cached)") as progress:
+    with PROGRESS.step("Build the cluster's programs (some minutes where nothing is cached)") as progress:
         total = len(_go("list", f"-tags={TAGS}", "-deps", *packages).split())
         process = subprocess.Popen(
             ["go", *command, "-o", f"{directory}/", *packages],

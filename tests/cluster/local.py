@@ -23,8 +23,8 @@ from tests.cluster.locking import locked
 from tests.cluster.node import LocalNode
 from tests.cluster.paths import PACKAGE, STATE
 from tests.cluster.processes import start, tail
-from tests.cluster.progress import step
 from tests.cluster.waiting import wait_until
+from tooling.progress import PROGRESS
 
 RECORD = STATE / "cluster.json"
 KUBECONFIG = STATE / "kubeconfig"
@@ -79,9 +79,9 @@ def up(wanted: config.Cluster) -> None:
             programs = build.Programs(Path(record.programs))
             print("The cluster that is up was built from other sources; to use the new ones, take it down first.")
         plane = _plane(record.addresses)
-        with step("Start the control plane"):
+        with PROGRESS.step("Start the control plane"):
             _start_control_plane(plane, record.addresses, wanted, programs)
-        with step(f"Start {len(wanted.nodes)} nodes"):
+        with PROGRESS.step(f"Start {len(wanted.nodes)} nodes"):
             known = {each.name: each for each in node.load_all()}
             nodes = []
             for spec in wanted.nodes:
@@ -111,7 +111,7 @@ def add_node(spec: config.Node) -> None:
         added = LocalNode(spec, known[spec.name].index if spec.name in known else _next_index())
         programs = build.Programs(Path(record.programs))
         added.write(plane, record.addresses, programs)
-        with step(f"Start node {spec.name}"):
+        with PROGRESS.step(f"Start node {spec.name}"):
             _bring_up([added], plane, programs)
 
 
@@ -121,7 +121,7 @@ def import_images(archives: list[Path], nodes: list[str] | None = None) -> list[
     programs = build.Programs(Path(record.programs))
     targets = [node.load(name) for name in nodes] if nodes else [each for each in node.load_all() if each.running]
     found = [image for archive in archives for image in images.read(archive)]
-    with step(f"Import {', '.join(image.name for image in found)} into {len(targets)} nodes"):
+    with PROGRESS.step(f"Import {', '.join(image.name for image in found)} into {len(targets)} nodes"):
 
         def import_into(target: LocalNode) -> None:
             for archive in archives:

@@ -11,7 +11,7 @@ from tests.cluster import cgroups
 from tests.cluster.errors import ClusterError
 from tests.cluster.paths import STATE
 from tests.cluster.processes import run
-from tests.cluster.progress import step
+from tooling.progress import PROGRESS
 
 OTHERWISE = "or set KUBECONFIG to use an existing cluster"
 PACKAGES = {"ip": "iproute2", "nft": "nftables", "nsenter": "util-linux", "runc": "runc", "sysctl": "procps"}
@@ -26,7 +26,7 @@ def ensure_commands(packages: Mapping[str, str]) -> None:
         return
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         raise ClusterError(f"missing: install {' '.join(missing)} (Debian's names for them), {OTHERWISE}")
-    with step(f"Install {' '.join(missing)}"):
+    with PROGRESS.step(f"Install {' '.join(missing)}"):
         apt = ("env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-q", "-y")
         run(*apt, "update", timeout_seconds=APT_SECONDS)
         run(*apt, "install", "--no-install-recommends", *missing, timeout_seconds=APT_SECONDS)

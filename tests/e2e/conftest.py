@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 
 import pytest
 
 from demo.kubectl import Kubectl
 from demo.stack import Stack, make_namespace, remove_namespace, up
-from images.progress import Progress
 from tests.cluster.prerequisites import existing_kubeconfig
 
 
 @pytest.fixture(scope="session")
-def stack() -> Iterator[Stack]:
+def stack() -> Stack:
     """Left up afterwards: the next run then starts in seconds; `make clean-cluster` removes it."""
     if existing_kubeconfig() is not None:
         pytest.skip("KUBECONFIG names an existing cluster, which cannot be given this tree's images")
-    with Progress(sys.stderr) as progress:
-        yield up(progress)
+    return up()
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from images import buildah, oci
 from images.build import build_all
 from images.cache import BuiltImage, Cache, cache_directory
 from images.errors import BuildError
-from images.progress import Progress
+from tooling.progress import PROGRESS
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="building images needs root")
 
@@ -22,8 +22,7 @@ REFERENCE = "docker.io/llmengine/test:1"
 
 @pytest.fixture(scope="module")
 def base() -> BuiltImage:
-    with Progress() as progress:
-        return build_all(Cache(cache_directory()), [], progress)["base"]
+    return build_all(Cache(cache_directory()), [], PROGRESS)["base"]
 
 
 def build(base: BuiltImage, work: Path, instructions: str) -> Path:

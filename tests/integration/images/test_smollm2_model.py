@@ -16,7 +16,7 @@ from images.build import ensure_model
 from images.cache import Cache, cache_directory
 from images.definitions import MODEL
 from images.hub import repository
-from images.progress import Progress
+from tooling.progress import PROGRESS
 
 Floats = npt.NDArray[np.float32]
 QUESTION = "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n"
@@ -24,8 +24,7 @@ QUESTION = "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_sta
 
 @pytest.fixture(scope="module")
 def model() -> Path:
-    with Progress() as progress:
-        return ensure_model(Cache(cache_directory()), progress)
+    return ensure_model(Cache(cache_directory()), PROGRESS)
 
 
 def test_the_checkpoint_has_the_published_shape(model: Path) -> None:

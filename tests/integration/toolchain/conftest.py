@@ -10,8 +10,8 @@ import pytest
 
 from images.build import build_all, ensure_model, select
 from images.cache import Cache, cache_directory
-from images.progress import Progress
 from tests.integration.toolchain.container import Container, unpack
+from tooling.progress import PROGRESS
 
 H100 = {
     "index": 0,
@@ -36,10 +36,9 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def container(tmp_path_factory: pytest.TempPathFactory, work: Path) -> Container:
-    with Progress() as progress:
-        cache = Cache(cache_directory())
-        model = ensure_model(cache, progress)
-        image = build_all(cache, select(["toolchain-standin"]), progress)["toolchain-standin"]
+    cache = Cache(cache_directory())
+    model = ensure_model(cache, PROGRESS)
+    image = build_all(cache, select(["toolchain-standin"]), PROGRESS)["toolchain-standin"]
     root = tmp_path_factory.mktemp("image") / "root"
     unpack(image, root)
     return Container(root, {"/model": model, "/work": work})

@@ -15,7 +15,7 @@ from images import cache as cache_module
 from images import oci
 from images.cache import Cache, cache_directory
 from images.errors import BuildError
-from images.progress import Progress
+from tooling.progress import Progress
 
 
 def archive(directory: Path, text: str = "layer") -> Path:
