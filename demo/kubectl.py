@@ -94,7 +94,7 @@ def condition(obj: Obj | None, type_: str) -> Obj:
         return {}
     generation = obj["metadata"].get("generation")
     conditions = obj.get("status", {}).get("conditions") or ()
-    found = next((c for c in conditions if c["type"] == type_), {})
+    found: Obj = next((c for c in conditions if c["type"] == type_), {})
     return found if found.get("observedGeneration", generation) == generation else {}
 
 
