@@ -19,6 +19,7 @@ from .kube.errors import ConfigError as ClusterConfigError
 from .kube.host import Host, run
 from .kube.lease import LeaseSettings
 from .objects import Runner
+from .reconcile.reader import Reader
 from .reconcile.reconciler import Reconciler
 from .reconcile.resources import INDEXED_LABELS, PRUNED, REDUCED, RESOURCES, WATCHES, Key, keys
 from .runner.package import build_zipapp
@@ -45,6 +46,7 @@ def main() -> int:
         catalog=catalog,
         config=config,
         runner=Runner(build_zipapp()),
+        reader=Reader(client),
     )
     namespace = os.environ.get("POD_NAMESPACE", cluster.namespace)
     host: Host[Key] = Host(

@@ -202,6 +202,11 @@ def _with_note(state: State, disrupted: Sequence[Failure]) -> State:
     return Waiting(state.reason, state.message + note) if isinstance(state, Waiting) else state
 
 
+def running_container(pod: Obj) -> str | None:
+    """The container whose log tells how far the attempt is."""
+    return next((str(c["name"]) for c in container_statuses(pod) if "running" in c.get("state", {})), None)
+
+
 def _current_step(pod: Obj) -> str | None:
     """The container that runs, or is next while the Pod is between two; None before the first has started."""
     containers = container_statuses(pod)

@@ -102,6 +102,11 @@ _MEMORY_AND_DISK: Mapping[str, Kind] = {
         "A volume of the Pod is full, most often the store.",
         "a larger claim, or fewer artefacts in it; then the retry annotation",
     ),
+    "NodeDiskFull": Kind(
+        "The disk of the node is full, though the Pod is within its limit.",
+        f"{_RESOURCES}.requests.ephemeral-storage, so that a node with that much free is chosen",
+        _ELSEWHERE,
+    ),
     "EphemeralStorageExhausted": Kind(
         "The Pod wrote more to its node's disk than its limit. A planned limit grows by half for the next attempt.",
         f"{_RESOURCES}.limits.ephemeral-storage",

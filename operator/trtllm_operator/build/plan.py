@@ -94,6 +94,12 @@ class _Outcome:
     """Fields of the status that this outcome settles."""
 
 
+def current_attempt(seen: Snapshot) -> Obj | None:
+    """The Job of the attempt that goes on, if one does."""
+    newest = max(seen.jobs, key=number, default=None)
+    return newest if newest is not None and not _is_finished(newest) else None
+
+
 def is_ready(artifact: Obj) -> bool:
     """Whether the artefact is published and proven."""
     return condition_true(artifact, READY) is not None

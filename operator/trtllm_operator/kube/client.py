@@ -106,12 +106,20 @@ class Client:
         return await self._json("get", "GET", resource, resource.path(namespace, name), urgent=urgent)
 
     async def pages(
-        self, resource: Resource, *, namespace: str = "", label_selector: str = "", limit: int = PAGE
+        self,
+        resource: Resource,
+        *,
+        namespace: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+        limit: int = PAGE,
     ) -> AsyncIterator[Page]:
         """All objects of one moment, page by page; in all namespaces unless one is named."""
         params = {"limit": str(limit)}
         if label_selector:
             params["labelSelector"] = label_selector
+        if field_selector:
+            params["fieldSelector"] = field_selector
         while True:
             body = await self._json("list", "GET", resource, resource.path(namespace), params=params)
             # The items of a list carry neither; everything else that handles objects counts on both.
@@ -122,10 +130,18 @@ class Client:
             params["continue"] = token
 
     async def list(
-        self, resource: Resource, *, namespace: str = "", label_selector: str = "", limit: int = PAGE
+        self,
+        resource: Resource,
+        *,
+        namespace: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+        limit: int = PAGE,
     ) -> list[Obj]:
         """All objects of one moment; in all namespaces unless one is named."""
-        pages = self.pages(resource, namespace=namespace, label_selector=label_selector, limit=limit)
+        pages = self.pages(
+            resource, namespace=namespace, label_selector=label_selector, field_selector=field_selector, limit=limit
+        )
         return [item async for page in pages for item in page.items]
 
     async def apply(self, resource: Resource, obj: Obj, *, subresource: str = "", force: bool = True) -> Obj:

@@ -22,6 +22,7 @@ from ..kube.resource import Obj
 from ..objects import Runner
 from .engine_plan import plan as plan_engine
 from .observe import observe_artifact, observe_engine, observe_shared
+from .reader import Reader
 from .resources import ENGINE_ARTIFACT, LLM_ENGINE, Key
 from .shared import unneeded
 
@@ -42,6 +43,7 @@ class Reconciler:
     catalog: Catalog
     config: OperatorConfig
     runner: Runner
+    reader: Reader
     now: Callable[[], datetime] = utc_now
 
     async def reconcile(self, key: Key) -> float | None:
@@ -90,7 +92,7 @@ class Reconciler:
                 )
                 await self._collect(artifact, collection.create, collection.delete, release=collection.release)
                 return None
-            plan = plan_artifact(seen)
+            plan = plan_artifact(await self.reader.listen(seen))
             await self._create(plan.create)
             if plan.create and left:
                 continue

@@ -53,7 +53,7 @@ _KNOWN = _patterns(
     (
         "DiskFull",
         r"No space left on device|\[Errno 28\]|\bENOSPC\b",
-        "The scratch volume is full. Raise the ephemeral-storage limit in spec.build.resources.",
+        "The node's disk is full. Request ephemeral-storage in spec.build.resources, so that one with room is chosen.",
     ),
     (
         "EngineMismatch",
@@ -76,6 +76,58 @@ _KNOWN = _patterns(
         r"|cudaErrorMemoryAllocation|CUDA error: out of memory|Error Code 2: OutOfMemory"
         r"|Failed to allocate memory for weights",
         _requested,
+    ),
+    (
+        "PrecisionUnsupported",
+        r"pre SM 80 GPUs do not support bfloat16",
+        "The GPU has no bfloat16: it comes with compute capability 8.0. Set precision.dtype float16.",
+    ),
+    (
+        "DriverTooOld",
+        r"CUDA driver version is insufficient|cudaErrorInsufficientDriver|forward compatibility was attempted on non",
+        "The node's driver is older than this image's CUDA needs. Upgrade it, or take an older release.",
+    ),
+    (
+        "GpuUnhealthy",
+        r"uncorrectable ECC error|cudaErrorECCUncorrectable|fallen off the bus|NVRM: Xid|CUDA_ERROR_ECC"
+        r"|Unable to determine the device handle",
+        "The GPU failed. See the node's kernel log for NVRM: Xid, and take the GPU out of use.",
+    ),
+    (
+        "KernelMissing",
+        r"FMHA kernels are not found|[Nn]o valid (weight only|GEMM) kernel|can ?not find .* kernel",
+        "There is no kernel for this combination on this GPU. Choose another precision.kvCache or quantization.",
+    ),
+    (
+        "PluginMismatch",
+        r"could not find any supported formats consistent with input/output data types",
+        "A plugin's type differs from the model's, or memory was short. Leave plugin types at auto, or lower budgets.",
+    ),
+    (
+        "PluginMismatch",
+        r"Paged Context FMHA doesn't work with|FP8 Paged Context FMHA only works",
+        "The type of the KV cache excludes paged context FMHA with these weights. Choose another precision.kvCache.",
+    ),
+    (
+        "NoPeerAccess",
+        r"peer access is not supported between|Can't enable access between nodes",
+        "The GPUs cannot reach each other directly: use GPUs with NVLink, or parallelism 1.",
+    ),
+    (
+        "CheckpointBroken",
+        r"Required but not provided tensors|Expected but not provided tensors|Error while deserializing header"
+        r"|SafetensorError|does not match the (expected|loaded) shape",
+        "The checkpoint lacks tensors or has other ones. Delete its EngineArtifact, and it is made again.",
+    ),
+    (
+        "CalibrationUnavailable",
+        r"Couldn't reach .* on the Hub|ConnectionError: .*(dataset|Hub)|holds no \.txt, \.json or \.jsonl samples",
+        "The calibration data cannot be read. Name a directory of a claim in precision.calibration.dataset.",
+    ),
+    (
+        "GpuUnsupported",
+        r"Assertion failed: Unsupported architecture|no kernel image is available for execution on the device",
+        "This release has no kernels for this GPU.",
     ),
     (
         "ArchitectureUnsupported",
@@ -118,7 +170,9 @@ _KNOWN = _patterns(
 _NOT_WHEN_BUILDING = frozenset(
     {"EngineCorrupted", "EngineMismatch", "WorldSizeMismatch", "TokenizerMissing", "TemplateMismatch"}
 )
-_RETRYABLE = frozenset({"SharedMemoryExhausted"})
+_RETRYABLE = frozenset({"GpuUnhealthy"})
+_CRASHES = frozenset({signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGSEGV})
+_EXCERPT_LINES = 20
 
 
 def speaks_of_an_error(line: str) -> bool:
@@ -147,6 +201,17 @@ def _plain(line: str) -> str:
 
 def tool_failure(tool: str, outcome: Outcome, before: HostMemory, after: HostMemory) -> StepError:
     """Why a tool that was run to its end failed. `before` and `after` are the container's memory around the run."""
+    failure = _tool_failure(tool, outcome, before, after)
+    failure.log = excerpt(outcome.tail)
+    return failure
+
+
+def excerpt(lines: Sequence[str]) -> str:
+    """The last lines as they were printed."""
+    return "\n".join(lines[-_EXCERPT_LINES:])
+
+
+def _tool_failure(tool: str, outcome: Outcome, before: HostMemory, after: HostMemory) -> StepError:
     if outcome.signalled is not None:
         return StepError(
             "Terminated",
@@ -163,6 +228,8 @@ def tool_failure(tool: str, outcome: Outcome, before: HostMemory, after: HostMem
         return StepError("ToolMissing", f"this image cannot run {tool}: {last_words(outcome.tail)}")
     if known := known_failure(f"{tool} ended with {ending(outcome.status)}", outcome.tail, skip=_NOT_WHEN_BUILDING):
         return known
+    if -outcome.status in _CRASHES or outcome.status - 128 in _CRASHES:
+        return StepError("Crashed", f"{tool} crashed with {ending(outcome.status)}: {last_words(outcome.tail)}")
     return StepError("ToolFailed", f"{tool} ended with {ending(outcome.status)}: {last_words(outcome.tail)}")
 
 

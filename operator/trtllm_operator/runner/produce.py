@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from . import child, classify, gpu, memory, output
+from . import child, classify, gpu, memory, output, trial
+from .ranks import RankWatch
 from .report import StepError, progress
 from .volume import free_space
 
@@ -22,19 +23,20 @@ _IMPORT_SECONDS = 300
 
 def convert(spec: Mapping[str, Any]) -> dict[str, Any]:
     """Make a checkpoint. `spec` is as `build`'s."""
-    return _produce(spec, output.verify_checkpoint)
+    return _produce(spec, output.verify_checkpoint, ".safetensors")
 
 
 def build(spec: Mapping[str, Any]) -> dict[str, Any]:
     """Make an engine and return the facts of the build, which are also left in build.json beside the output.
 
     `spec`: {"artifact": name, "command": [...] with {parent} and {output} in it, "parent" and "output": directories,
-    "expected": the API's Expectation, "gpu": {"product", "computeCapability"} or null}.
+    "expected": the API's Expectation, "gpu": {"product", "computeCapability"} or null, and where there are "model" and
+    "calibration": further directories}.
     """
-    return _produce(spec, output.verify_engine)
+    return _produce(spec, output.verify_engine, ".engine")
 
 
-def _produce(spec: Mapping[str, Any], verify: Any) -> dict[str, Any]:
+def _produce(spec: Mapping[str, Any], verify: Any, suffix: str) -> dict[str, Any]:
     directory = Path(spec["output"])
     scratch = directory.parent
     if (scratch / SKIP_FILE).exists():
@@ -47,7 +49,8 @@ def _produce(spec: Mapping[str, Any], verify: Any) -> dict[str, Any]:
     progress("started", artifact=spec["artifact"], command=command)
     before = memory.read()
     try:
-        outcome = child.run(command, cwd=scratch)
+        with RankWatch(directory, suffix, _world_size(spec), "calibrating" if _calibrates(command) else None):
+            outcome = child.run(command, cwd=scratch)
     except OSError as error:
         raise StepError(
             "ToolMissing", f"this image has no {command[0]} that can be run ({error.strerror}); is it the toolchain's?"
@@ -56,12 +59,16 @@ def _produce(spec: Mapping[str, Any], verify: Any) -> dict[str, Any]:
     if outcome.status != 0 or outcome.signalled is not None:
         raise _with_disk(classify.tool_failure(tool, outcome, before, after), scratch)
     verify(directory, spec["expected"])
+    trial_command = [_substitute(word, spec) for word in spec["expected"].get("trial", ())]
+    if trial_command and spec.get("model"):
+        trial.generate_one_token(trial_command, scratch)
     facts = {
         **(seen.facts() if seen else {}),
         "trtllmVersion": library_version(),
         "durationSeconds": round(outcome.duration_seconds),
         "peakHostMemoryBytes": outcome.peak_process_bytes,
         "peakContainerMemoryBytes": after.peak_bytes,
+        **({"generated": True} if trial_command and spec.get("model") else {}),
     }
     (scratch / FACTS_FILE).write_text(json.dumps(facts))
     progress("verified", artifact=spec["artifact"], seconds=facts["durationSeconds"])
@@ -94,10 +101,19 @@ def _gpu(spec: Mapping[str, Any]) -> gpu.Gpu | None:
 
 
 def _substitute(word: str, spec: Mapping[str, Any]) -> str:
-    for name in ("parent", "output"):
+    for name in ("parent", "output", "model", "calibration"):
         if spec.get(name):
             word = word.replace(f"{{{name}}}", spec[name])
     return word
+
+
+def _world_size(spec: Mapping[str, Any]) -> int:
+    expected = spec["expected"]
+    return int(expected.get("tensorParallel", 1)) * int(expected.get("pipelineParallel", 1))
+
+
+def _calibrates(command: list[str]) -> bool:
+    return "--calib_dataset" in command
 
 
 def _tool_name(command: list[str]) -> str:
@@ -110,4 +126,5 @@ def _tool_name(command: list[str]) -> str:
 def _with_disk(failure: StepError, scratch: Path) -> StepError:
     if failure.reason != "DiskFull":
         return failure
-    return StepError("DiskFull", f"{failure.message} Of {scratch}, {free_space(scratch)}.")
+    message = f"{failure.message} Of {scratch}, {free_space(scratch)}."
+    return StepError("NodeDiskFull", message, retryable=True, log=failure.log)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import signal
 import sys
 import traceback
@@ -19,33 +20,46 @@ RETRYABLE_STATUS = 75
 """Exit status of a failure that may pass by itself (EX_TEMPFAIL)."""
 MAX_MESSAGE_BYTES = 4096
 """What kubelet keeps of a termination message."""
+MAX_LOG_CHARACTERS = 1536
+_SECRET = re.compile(r"hf_[A-Za-z0-9_-]{6,}|(?<=[Bb]earer )\S+")
 
 REASONS = frozenset(
     {
         "ArchitectureUnsupported",
         "ArtifactCorrupted",
+        "CalibrationUnavailable",
+        "CheckpointBroken",
+        "Crashed",
         "DiskFull",
         "DownloadCorrupted",
         "DownloadRefused",
         "DrainTimeout",
+        "DriverTooOld",
+        "EngineBroken",
         "EngineCorrupted",
         "EngineMismatch",
         "FlagRefused",
         "GpuMemoryExhausted",
         "GpuMismatch",
         "GpuUnavailable",
+        "GpuUnhealthy",
+        "GpuUnsupported",
         "HostMemoryExhausted",
         "HubRateLimited",
         "HubUnreachable",
         "Internal",
+        "KernelMissing",
         "ModelChanged",
         "ModelLoadFailed",
         "ModelNotFound",
         "ModelUnreadable",
+        "NoPeerAccess",
+        "NodeDiskFull",
         "OutputInvalid",
         "OutputMissing",
         "ParentCorrupted",
         "ParentMissing",
+        "PluginMismatch",
         "PrecisionUnsupported",
         "SharedMemoryExhausted",
         "SpecInvalid",
@@ -65,20 +79,36 @@ REASONS = frozenset(
 class StepError(Exception):
     """A failure a person is told of: `reason` from REASONS, `message` with the numbers and what would fix it."""
 
-    def __init__(self, reason: str, message: str, *, retryable: bool = False) -> None:
+    def __init__(
+        self,
+        reason: str,
+        message: str,
+        *,
+        retryable: bool = False,
+        log: str = "",
+        retry_after_seconds: int | None = None,
+    ) -> None:
+        """`log` are last lines of what failed; `retry_after_seconds` is a pause that the other side asked for."""
         if reason not in REASONS:
             raise ValueError(f"{reason} is not in REASONS")
         super().__init__(message)
         self.reason = reason
         self.message = message
         self.retryable = retryable
+        self.log = log
+        self.retry_after_seconds = retry_after_seconds
 
     @property
     def status(self) -> int:
         return RETRYABLE_STATUS if self.retryable else PERMANENT_STATUS
 
     def report(self) -> dict[str, Any]:
-        return {"failure": {"reason": self.reason, "message": self.message, "retryable": self.retryable}}
+        failure = {"reason": self.reason, "message": self.message, "retryable": self.retryable}
+        if self.retry_after_seconds is not None:
+            failure["retryAfterSeconds"] = self.retry_after_seconds
+        if self.log:
+            failure["log"] = without_secrets(self.log)[-MAX_LOG_CHARACTERS:]
+        return {"failure": failure}
 
 
 def progress(event: str, **facts: Any) -> None:
@@ -86,10 +116,19 @@ def progress(event: str, **facts: Any) -> None:
     print(json.dumps({"event": event, **facts}), flush=True)
 
 
+def without_secrets(text: str) -> str:
+    """Text with what looks like a token taken out."""
+    return _SECRET.sub("***", text)
+
+
 def encode(report: dict[str, Any]) -> bytes:
-    """The report as at most MAX_MESSAGE_BYTES of JSON; a failure's message is cut where it is too long."""
+    """The report as at most MAX_MESSAGE_BYTES of JSON: where it is too long, the oldest lines of the log go first, then
+    the end of the message."""
     data = _json(report)
     failure = report.get("failure")
+    while len(data) > MAX_MESSAGE_BYTES and failure and failure.get("log"):
+        failure = {**failure, "log": failure["log"][max(8, (len(data) - MAX_MESSAGE_BYTES) // 4) :]}
+        data = _json({**report, "failure": failure})
     while len(data) > MAX_MESSAGE_BYTES and failure and failure["message"]:
         excess = len(data) - MAX_MESSAGE_BYTES
         kept = failure["message"].rstrip("…")

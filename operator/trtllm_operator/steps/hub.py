@@ -6,8 +6,10 @@ import hashlib
 import os
 import threading
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import httpx2
 from huggingface_hub import HfApi, hf_hub_download, snapshot_download
@@ -162,8 +164,32 @@ def _http_refusal(error: BaseException, status: int, repo: str, revision: str, *
             "ModelNotFound", f"the hub has no repository {repo}{private}: check spec.model.huggingFace.repo"
         )
     if status == 429:
-        return StepError("HubRateLimited", f"the hub asks to slow down for {repo} (HTTP 429)", retryable=True)
-    return StepError("HubUnreachable", f"the hub answers HTTP {status} for {repo}", retryable=status >= 500)
+        pause = retry_after_seconds(getattr(error, "response", None))
+        asked = f", for {pause} s" if pause else ""
+        return StepError(
+            "HubRateLimited",
+            f"the hub asks to slow down for {repo} (HTTP 429{asked})",
+            retryable=True,
+            retry_after_seconds=pause,
+        )
+    if status >= 500:
+        return StepError("HubUnreachable", f"the hub answers HTTP {status} for {repo}", retryable=True)
+    return StepError("DownloadRefused", f"the hub answers HTTP {status} for {repo}")
+
+
+def retry_after_seconds(response: Any) -> int | None:
+    """The pause that an answer asks for in its Retry-After: seconds, or a date."""
+    said = response.headers.get("Retry-After") if response is not None else None
+    if not said:
+        return None
+    try:
+        return max(0, int(said))
+    except ValueError:
+        pass
+    try:
+        return max(0, round((parsedate_to_datetime(said) - datetime.now(UTC)).total_seconds()))
+    except (TypeError, ValueError):
+        return None
 
 
 class _Watch:

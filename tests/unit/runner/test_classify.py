@@ -80,6 +80,15 @@ def test_a_build_that_needs_more_gpu_memory_says_how_much_was_asked_for() -> Non
         ("torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB", "GpuMemoryExhausted"),
         ("OSError: [Errno 28] No space left on device: '/scratch/output/rank0.engine'", "DiskFull"),
         ("AssertionError: Unsupported model architecture: MambaForCausalLM", "ArchitectureUnsupported"),
+        ("[TensorRT-LLM][ERROR] Assertion failed: Unsupported architecture", "GpuUnsupported"),
+        ("pre SM 80 GPUs do not support bfloat16", "PrecisionUnsupported"),
+        ("could not find any supported formats consistent with input/output data types", "PluginMismatch"),
+        ("RuntimeError: Paged Context FMHA doesn't work with int8 kv cache currently.", "PluginMismatch"),
+        ("[ERROR] FMHA kernels are not found (kernel meta info: 8 1)", "KernelMissing"),
+        ("RuntimeError: Required but not provided tensors:{'lm_head.weight'}", "CheckpointBroken"),
+        ("ConnectionError: Couldn't reach 'cnn_dailymail' on the Hub (offline)", "CalibrationUnavailable"),
+        ("CUDA driver version is insufficient for CUDA runtime version", "DriverTooOld"),
+        ("CUDA error: uncorrectable ECC error encountered", "GpuUnhealthy"),
         ("Networks with FP8 precision require hardware with FP8 support", "PrecisionUnsupported"),
         ("AssertionError: Engine building failed, please check error log.", "ToolFailed"),
         ("Failed to deserialize cuda engine", "ToolFailed"),
@@ -93,7 +102,7 @@ def test_messages_that_are_known(line: str, reason: str) -> None:
 
 def test_a_crash_names_its_signal_and_is_not_repeated() -> None:
     told = failure(ended(-signal.SIGSEGV, "[TRT] [I] building"))
-    assert told.reason == "ToolFailed"
+    assert told.reason == "Crashed"
     assert "SIGSEGV" in told.message
     assert not told.retryable
 

@@ -137,7 +137,7 @@ class TestFailures:
 
     def test_a_full_scratch_volume_is_told_with_its_numbers(self, image: Image) -> None:
         status, report, _ = build(image, "raise OSError(28, os.strerror(28), '/scratch/output/rank0.engine')")
-        assert (status, reason(report)) == (64, "DiskFull")
+        assert (status, reason(report)) == (75, "NodeDiskFull")
         assert "GiB are free" in message(report)
 
     def test_a_traceback_ends_in_its_error(self, image: Image) -> None:
