@@ -70,7 +70,7 @@ def engine(name: str = "smol", **changes: Any) -> dict[str, Any]:
 
 
 class World:
-    """The cluster. `published`: what the store holds; `builds`: how often each was built since it was last collected."""
+    """The cluster. `published`: what the store holds; `builds`: how often each was built since last collected."""
 
     def __init__(self) -> None:
         self.cache = Cache(RESOURCES, indexed_labels=INDEXED_LABELS)
@@ -308,7 +308,7 @@ class World:
             },
         )
 
-    def run_everything(self, rounds: int = 30) -> None:
+    def run_everything(self, rounds: int = 30, *, servers: bool = True) -> None:
         """Everything goes well until nothing changes any more, though time passes."""
         quiet = 0
         for _ in range(rounds):
@@ -317,7 +317,7 @@ class World:
             self.start_jobs()
             for job in self.unfinished_jobs():
                 self.finish(job)
-            for deployment in self.find(DEPLOYMENT):
+            for deployment in self.find(DEPLOYMENT) if servers else ():
                 status = deployment.get("status", {})
                 fresh = status.get("observedGeneration") == deployment["metadata"]["generation"]
                 if not fresh or status.get("availableReplicas") != deployment["spec"]["replicas"]:
@@ -326,6 +326,10 @@ class World:
             quiet = quiet + 1 if self.version == before else 0
             if quiet == 3:  # the longest pause of the operator is over
                 return
+
+    def jobs_of(self, type_: str) -> list[Obj]:
+        """Jobs of attempts at artefacts of a type."""
+        return [j for j in self.find(JOB) if (label(j, "llmengine.dev/artifact") or "").startswith(f"{type_.lower()}-")]
 
     def served(self) -> Iterator[tuple[str, str]]:
         """(Service, revision it selects)."""

@@ -8,8 +8,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from trtllm_operator.api.engineartifact import GpuClass
+from trtllm_operator.api.llmengine import Target
 from trtllm_operator.kube.resource import CONTROLLER_REVISION, DEPLOYMENT, JOB, NODE, SERVICE
 from trtllm_operator.objects import REVISION, label
+from trtllm_operator.planning.gpu_classes import exactness, selects
 from trtllm_operator.reconcile.resources import ENGINE_ARTIFACT, LLM_ENGINE
 
 from ..build.world import node
@@ -22,7 +25,10 @@ BUDGETS = st.builds(
 )
 A100 = {"name": "a100", "gpu": {"product": "NVIDIA-A100-SXM4-80GB"}}
 H100 = {"name": "h100", "gpu": {"product": "NVIDIA-H100-80GB-HBM3"}}
-TARGETS = st.lists(st.sampled_from([A100, H100]), min_size=1, max_size=2, unique_by=lambda t: t["name"]).flatmap(
+ANY = {"name": "gpu", "gpu": {"any": {}}}
+HOPPER = {"name": "hopper", "gpu": {"architecture": "hopper"}}
+SELECTING = st.lists(st.sampled_from([A100, H100, ANY, HOPPER]), min_size=1, max_size=3, unique_by=lambda t: t["name"])
+TARGETS = SELECTING.flatmap(
     lambda targets: st.tuples(*(st.integers(0, 2).map(lambda n, t=t: {**t, "replicas": n}) for t in targets))
 )
 SPECS = st.fixed_dictionaries(
@@ -30,9 +36,15 @@ SPECS = st.fixed_dictionaries(
     optional={
         "serving": st.builds(lambda p: {"kvCacheFreeGpuMemoryPercent": p}, st.sampled_from([50, 90])),
         "parallelism": st.builds(lambda n: {"tensor": n}, st.sampled_from([1, 2, 3])),
+        "precision": st.builds(lambda q: {"quantization": q}, st.sampled_from(["none", "fp8"])),
         "build": st.builds(lambda n: {"maxAttempts": n}, st.integers(1, 3)),
     },
 )
+NODES = {
+    "h100": node("h100", "NVIDIA-H100-80GB-HBM3"),
+    "h200": node("h200", "NVIDIA-H200", "9.0", 143771),
+    "l40s": node("l40s", "NVIDIA-L40S", "8.9", 46068),
+}
 MAY_PASS = {"reason": "NetworkUnreachable", "message": "no route", "retryable": True}
 NEVER = {"reason": "ToolFailed", "message": "assertion failed", "retryable": False}
 INDEX = st.integers(0, 9)
@@ -85,13 +97,17 @@ class Histories(RuleBasedStateMachine):
         if found := self.world.find(DEPLOYMENT):
             self.world.roll_out(found[index % len(found)], ready=ready)
 
-    @rule()
-    def a_node_joins_or_leaves(self) -> None:
-        h100 = self.world.cache.get(NODE, "", "h100")
-        if h100:
-            self.world.delete(h100)
+    @rule(name=st.sampled_from(sorted(NODES)))
+    def a_node_joins_or_leaves(self, name: str) -> None:
+        if found := self.world.cache.get(NODE, "", name):
+            self.world.delete(found)
         else:
-            self.world.put({"apiVersion": "v1", "kind": "Node", **node("h100", "NVIDIA-H100-80GB-HBM3")})
+            self.world.put({"apiVersion": "v1", "kind": "Node", **NODES[name]})
+
+    @rule(suffix=st.sampled_from(["", "-SHARED", "-MIG-3g.40gb", "-MIG-INVALID"]))
+    def labels_drift(self, suffix: str) -> None:
+        if self.world.cache.get(NODE, "", "h100"):
+            self.world.put({"apiVersion": "v1", "kind": "Node", **node("h100", f"NVIDIA-H100-80GB-HBM3{suffix}")})
 
     @rule(seconds=st.sampled_from([1, 20, 400, 4000]))
     def time_passes(self, seconds: int) -> None:
@@ -104,8 +120,7 @@ class Histories(RuleBasedStateMachine):
         serving_before = self.serving()
         self.world.reconcile()
         for service, revision in serving_before.items():
-            engine_name = service.rpartition("-")[0]
-            if self.names_target(engine_name, service):
+            if self.wanted(service, revision):
                 now = self.serving().get(service)
                 assert now is not None, f"{service} served {revision} and the operator took that away"
 
@@ -113,13 +128,15 @@ class Histories(RuleBasedStateMachine):
     @rule()
     def all_goes_well_at_last(self) -> None:
         """Whatever happened before: when everything works again, every engine ends served, or says who must act."""
-        if self.world.cache.get(NODE, "", "h100") is None:
-            self.a_node_joins_or_leaves()
+        for made in NODES.values():
+            self.world.put({"apiVersion": "v1", "kind": "Node", **made})
         self.world.run_everything(60)
         self.world.settle()
         for found in self.world.find(LLM_ENGINE):
             status = {c["type"]: c["status"] for c in found["status"]["conditions"]}
-            assert status["Ready"] == "True" or status.get("Stalled") == "True", found["status"]
+            waiting = [t for t in found["status"]["targets"] if t["reason"] not in ("Serving", "Unsupported")]
+            of_gone_gpus = bool(waiting) and all(self.lacks_its_node(t) for t in waiting)
+            assert "True" in (status["Ready"], status.get("Stalled")) or of_gone_gpus, found["status"]
             assert found["status"]["observedGeneration"] == found["metadata"]["generation"]
 
     # What must always hold.
@@ -133,10 +150,23 @@ class Histories(RuleBasedStateMachine):
             if revision in deployments and deployments[revision].get("status", {}).get("availableReplicas")
         }
 
-    def names_target(self, engine_name: str, service: str) -> bool:
+    def wanted(self, service: str, revision: str) -> bool:
+        """Whether a target of the spec still stands for what the Service is for."""
+        engine_name, _, name = service.partition("-")
         found = self.world.get(LLM_ENGINE, engine_name)
-        targets = found["spec"]["targets"] if found else ()
-        return any(f"{engine_name}-{t['name']}" == service for t in targets)
+        targets = [Target.model_validate(t) for t in found["spec"]["targets"]] if found else []
+        if any(t.name == name and t.gpu.product for t in targets):
+            return True
+        stored = self.world.get(CONTROLLER_REVISION, revision)
+        if stored is None:  # a person has deleted it, and with it what is remembered of the class
+            return False
+        gpu = GpuClass.model_validate(stored["data"]["artifacts"][-1]["spec"]["inputs"]["gpu"])
+        takers = sorted((t for t in targets if selects(t.gpu, gpu)), key=lambda t: exactness(t.gpu))
+        return bool(takers) and name.startswith(f"{takers[0].name}-")
+
+    def lacks_its_node(self, target: dict[str, Any]) -> bool:
+        products = {label(n, "nvidia.com/gpu.product") for n in self.world.find(NODE)}
+        return target["reason"] == "NoMatchingNode" and target["gpu"].partition(" ")[0] not in products
 
     @invariant()
     def no_key_is_built_twice(self) -> None:
