@@ -1,33 +1,68 @@
-"""`--server`: a cluster's nodes."""
+"""Reads a cluster: the nodes for `--server`, and what there is of one namespace for `why`."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
+from ..kube.resource import NODE, Obj, Resource
 from .errors import UNREACHABLE, CliError
 
+TIMEOUT_SECONDS = 10
 
-def nodes() -> list[dict[str, Any]]:
-    """Every node of the cluster that the kubeconfig names, as the API server has it. Raises CliError."""
-    try:
-        import kubernetes
-        import urllib3
-    except ImportError:
-        raise CliError(
-            "--server takes the package kubernetes: pip install 'llmengine-operator[cli]'", UNREACHABLE
-        ) from None
-    try:
-        kubernetes.config.load_config()  # type: ignore[no-untyped-call]
+
+class Cluster:
+    """The cluster that the kubeconfig names, or the Pod's own. Every failure is a CliError."""
+
+    def __init__(self) -> None:
+        try:
+            import kubernetes
+            import urllib3
+        except ImportError:
+            raise CliError(
+                "reading a cluster takes the package kubernetes: pip install 'llmengine-operator[cli]'", UNREACHABLE
+            ) from None
+        try:
+            kubernetes.config.load_config()  # type: ignore[no-untyped-call]
+        except (kubernetes.config.ConfigException, OSError, ValueError) as error:
+            raise CliError(f"no cluster: {error}", UNREACHABLE) from None
         configuration: Any = kubernetes.client.Configuration.get_default_copy()
         configuration.retries = urllib3.Retry(1)
-        client: Any = kubernetes.client.ApiClient(configuration)
-        listed = kubernetes.client.CoreV1Api(client).list_node(_request_timeout=10).items
-        return [client.sanitize_for_serialization(node) for node in listed]
-    except kubernetes.config.ConfigException as error:
-        raise CliError(f"no cluster: {error}", UNREACHABLE) from None
-    except kubernetes.client.ApiException as error:
-        raise CliError(
-            f"the cluster refuses the list of nodes: HTTP {error.status} {error.reason}", UNREACHABLE
-        ) from None
-    except urllib3.exceptions.HTTPError as error:
-        raise CliError(f"the cluster can't be reached: {error}", UNREACHABLE) from None
+        self._client: Any = kubernetes.client.ApiClient(configuration)
+        self._errors = (urllib3.exceptions.HTTPError, kubernetes.client.ApiException, OSError)
+        self._kubernetes: Any = kubernetes
+
+    @property
+    def namespace(self) -> str:
+        """That of the kubeconfig's context."""
+        try:
+            _, context = self._kubernetes.config.list_kube_config_contexts()
+        except self._kubernetes.config.ConfigException:
+            return "default"
+        return str((context.get("context") or {}).get("namespace") or "default")
+
+    def objects(self, resource: Resource, namespace: str = "", label_selector: str = "") -> list[Obj]:
+        """All objects of a kind, as the API server has them."""
+        query = [("labelSelector", label_selector)] if label_selector else []
+        head = {"apiVersion": resource.api_version, "kind": resource.kind}
+        return [head | item for item in self._get(resource, resource.path(namespace), query)["items"]]
+
+    def _get(self, resource: Resource, path: str, query: list[tuple[str, str]]) -> Obj:
+        try:
+            request = self._client.param_serialize("GET", path, query_params=query, auth_settings=["BearerToken"])
+            answer = self._client.call_api(*request, _request_timeout=TIMEOUT_SECONDS)
+            body = answer.read()
+        except self._errors as error:
+            raise CliError(f"the cluster can't be reached: {error}", UNREACHABLE) from None
+        if answer.status == 404:
+            raise CliError(f"the cluster knows no {resource}: is the operator installed?", UNREACHABLE)
+        if answer.status >= 400:
+            why = f"HTTP {answer.status} {answer.reason}"
+            raise CliError(f"the cluster refuses the list of {resource}: {why}", UNREACHABLE)
+        found: Obj = json.loads(body)
+        return found
+
+
+def nodes() -> list[Obj]:
+    """Every node of the cluster. Raises CliError."""
+    return Cluster().objects(NODE)

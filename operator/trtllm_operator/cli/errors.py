@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 REFUSED = 1
-"""The planner says no: a check failed."""
+"""The planner says no, or what was asked about is not ready."""
 BAD_INPUT = 3
 """A file, a name or a model can't be used; 2 is a wrong command line, as in every shell tool."""
 UNREACHABLE = 4

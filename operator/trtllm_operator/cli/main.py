@@ -1,7 +1,7 @@
 """`llmengine`: say before a GPU is asked for whether an LLMEngine can work, and why.
 
-Exit codes: 0 it works, 1 the planner says no, 2 wrong command line, 3 something given can't be used, 4 the hub or the
-cluster can't be reached.
+Exit codes: 0 it works, 1 it does not (the planner says no; what `why` was asked about is not ready), 2 wrong command
+line, 3 something given can't be used, 4 the hub or the cluster can't be reached.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .errors import CliError
 from .render import Output
 
 if TYPE_CHECKING:
-    from .plan import Nodes, Planned
+    from .judged import Nodes, Planned
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -59,17 +59,24 @@ def _nodes(server: bool) -> Nodes | None:
     return nodes()
 
 
-def _planned(file: str, model: str | None, catalog_files: list[str] | None, server: bool) -> Planned:
+def _planned(
+    file: str,
+    model: str | None,
+    catalog_files: list[str] | None,
+    server: bool,
+    p50: int | None = None,
+    image: str | None = None,
+) -> Planned:
     from .files import find_release, read_catalog, read_engine
-    from .models import facts_of
-    from .plan import Planned, judge_targets
+    from .judged import Planned, judge_targets
+    from .models import model_of
 
     name, spec = read_engine(file)
     catalog = read_catalog(catalog_files or ())
     release = find_release(catalog, spec.release)
-    facts = facts_of(spec.model, model)
-    targets, notes = judge_targets(spec, facts, release, catalog, _nodes(server))
-    return Planned(name, spec, facts, release, targets, notes)
+    found = model_of(spec.model, model)
+    targets = judge_targets(spec, found.facts, release, catalog, _nodes(server), p50)
+    return Planned(name, spec, found, release, image or release.image, targets)
 
 
 @app.command()
@@ -78,6 +85,13 @@ def plan(
     model: Model = None,
     catalog: CatalogFiles = None,
     server: Server = False,
+    p50: Annotated[
+        int | None, typer.Option("--p50", min=1, help="Median tokens of a request, prompt and answer.")
+    ] = None,
+    image: Annotated[
+        str | None,
+        typer.Option("--image", help="Toolchain image by digest, as the operator has it: names follow from it."),
+    ] = None,
     output: OutputOption = "table",
 ) -> None:
     """Judge a manifest as the operator would: every failing check, memory, and what is built where."""
@@ -85,7 +99,7 @@ def plan(
     def command() -> int:
         from .plan import show_plan
 
-        return show_plan(_planned(file, model, catalog, server), output)
+        return show_plan(_planned(file, model, catalog, server, p50, image), output)
 
     _run(command)
 
@@ -102,7 +116,7 @@ def explain(
     """Show how a number of a plan comes about."""
 
     def command() -> int:
-        from .plan import explain as explain_numbers
+        from .explain import explain as explain_numbers
 
         return explain_numbers(_planned(file, model, catalog, server), number, output)
 
@@ -137,6 +151,25 @@ def fits(
             targets.append(TargetGpu.of(found, product))
         chosen = find_release(known, release or newest)
         return fit_all(facts_of_name(model), chosen, targets, tokens, output, everything=everything)
+
+    _run(command)
+
+
+@app.command()
+def why(
+    name: Annotated[str, typer.Argument(help="LLMEngine, or EngineArtifact (model-, checkpoint- or engine-...).")],
+    namespace: Annotated[
+        str | None, typer.Option("--namespace", "-n", help="Namespace; that of the kubeconfig's context without.")
+    ] = None,
+    output: OutputOption = "table",
+) -> None:
+    """Show where an LLMEngine or an artefact of a cluster stands, what blocks it, and what to change."""
+
+    def command() -> int:
+        from .show_why import show_why
+        from .why_cluster import why_of
+
+        return show_why(why_of(name, namespace), output)
 
     _run(command)
 

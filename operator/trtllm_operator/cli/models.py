@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import re
 import tempfile
 from pathlib import Path
 
@@ -12,20 +13,24 @@ from ..planning.model import ModelFacts, ModelUnreadable, read_config, read_repo
 from ..runner.report import StepError
 from ..steps.source import CONFIG, Directory, read_json, weight_files
 from .errors import BAD_INPUT, UNREACHABLE, CliError
+from .judged import Model
 
 _QUANT_CONFIG = "hf_quant_config.json"
 _UNREACHABLE = frozenset({"HubUnreachable", "HubRateLimited", "DownloadRefused", "ModelNotFound"})
 
 
-def facts_of(source: ModelSource, override: str | None) -> ModelFacts:
-    """Facts of a spec's model, or of `override`: a directory, or a repository with an optional @revision.
+def model_of(source: ModelSource, override: str | None) -> Model:
+    """A spec's model, with the facts of `override` where it is given: a directory, or a repository with an optional
+    @revision.
 
     Raises CliError.
     """
+    hub = source.hugging_face
+    pinned = hub.revision if hub and re.fullmatch(r"[0-9a-f]{40}", hub.revision) else None
     if override is not None:
-        return facts_of_name(override)
-    if source.hugging_face is not None:
-        return _from_hub(source.hugging_face.repo, source.hugging_face.revision)
+        return Model(facts_of_name(override), pinned)
+    if hub is not None:
+        return _from_hub(hub.repo, hub.revision)
     assert source.persistent_volume_claim is not None
     claim = source.persistent_volume_claim
     raise CliError(
@@ -41,7 +46,7 @@ def facts_of_name(name: str) -> ModelFacts:
     if name.startswith((".", "/", "~")) or name.count("/") != 1:
         raise CliError(f"{name} is no directory here and no repository of the hub (owner/name)")
     repo, _, revision = name.partition("@")
-    return _from_hub(repo, revision or "main")
+    return _from_hub(repo, revision or "main").facts
 
 
 def _from_directory(path: Path) -> ModelFacts:
@@ -67,7 +72,7 @@ def _from_directory(path: Path) -> ModelFacts:
         raise CliError(f"{path} can't be read: {error.strerror}") from None
 
 
-def _from_hub(repo: str, revision: str) -> ModelFacts:
+def _from_hub(repo: str, revision: str) -> Model:
     try:
         from ..steps.model import inspect
     except ImportError:
@@ -78,7 +83,8 @@ def _from_hub(repo: str, revision: str) -> ModelFacts:
         ) from None
     _use_the_users_token()
     try:
-        return read_report(inspect({"model": {"huggingFace": {"repo": repo, "revision": revision}}}))
+        report = inspect({"model": {"huggingFace": {"repo": repo, "revision": revision}}})
+        return Model(read_report(report), str(report["revision"]))
     except StepError as error:
         raise CliError(f"{repo}@{revision}: {error.message}", _code(error)) from None
     except ModelUnreadable as error:

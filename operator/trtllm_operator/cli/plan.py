@@ -1,76 +1,17 @@
-"""`plan` and `explain`: the operator's verdict on a manifest, and where one of its numbers comes from."""
+"""`plan`: the operator's verdict on a manifest, before anything is built."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict
 from typing import Any
 
-from ..api.llmengine import LLMEngineSpec, Target
-from ..catalog import Catalog, Release
-from ..objects import Obj
 from ..planning.check import Check
-from ..planning.commands import CommandUnknown, build_command, checkpoint_step
-from ..planning.gpu_nodes import catalogue_nodes, read_node
-from ..planning.model import ModelFacts
-from ..planning.overrides import effective_spec
-from ..planning.targets import expand
+from ..planning.nearest import suggestions_text
 from ..planning.terms import Term, bytes_text
-from ..planning.verdict import TargetPlan, judge
-from .errors import REFUSED, CliError
+from .built import Built, unknown_names, what_is_built
+from .errors import REFUSED
+from .judged import Judged, Planned
 from .render import Colour, Output, line, structured, table
-
-Nodes = Sequence[Obj]
-"""The nodes of a cluster."""
-
-
-@dataclass(frozen=True)
-class Planned:
-    """A manifest with all that was judged of it."""
-
-    name: str
-    spec: LLMEngineSpec
-    facts: ModelFacts
-    release: Release
-    targets: Mapping[str, TargetPlan]
-    """Verdicts by the targets' names."""
-
-    notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """What the nodes' state says of a target, by its name; nothing where no cluster was asked."""
-
-    @property
-    def ok(self) -> bool:
-        """Whether each target of the spec works; of several classes of GPUs one is enough."""
-        return all(any(plan.ok for plan in self._plans_of(target)) for target in self.spec.targets)
-
-    def _plans_of(self, target: Target) -> list[TargetPlan]:
-        several = target.gpu.product is None
-        return [p for n, p in self.targets.items() if n == target.name or (several and n.startswith(f"{target.name}-"))]
-
-
-def judge_targets(
-    spec: LLMEngineSpec, facts: ModelFacts, release: Release, catalog: Catalog, nodes: Nodes | None
-) -> tuple[dict[str, TargetPlan], dict[str, tuple[str, ...]]]:
-    """The verdict on every target and what is to be noted of it, by its name.
-
-    Without `nodes`, a target for several classes of GPUs is judged on all of the catalogue. Raises CliError for GPUs
-    that nobody knows.
-    """
-    seen = [read_node(node) for node in nodes] if nodes is not None else catalogue_nodes(catalog)
-    plans: dict[str, TargetPlan] = {}
-    notes: dict[str, tuple[str, ...]] = {}
-    for one in expand(spec, seen, catalog, {}).targets:
-        if one.gpu is None and nodes is None:
-            raise CliError(
-                f"target {one.name}: GPU {one.target.gpu.product} is not in the catalogue (llmengine gpus lists it; "
-                "--server asks a cluster's nodes)"
-            )
-        if one.gpu is None:
-            raise CliError(f"target {one.name}: {one.absent}")
-        plans[one.name] = judge(effective_spec(spec, one.target), facts, release, one.gpu)
-        if nodes is not None and (said := (*([one.absent] if one.absent else ()), *one.remarks)):
-            notes[one.name] = said
-    return plans, notes
 
 
 def show_plan(planned: Planned, output: Output) -> int:
@@ -82,84 +23,79 @@ def show_plan(planned: Planned, output: Output) -> int:
     return 0 if planned.ok else REFUSED
 
 
-def explain(planned: Planned, number: str | None, output: Output) -> int:
-    """Print one number of each target with its derivation, or all of them."""
-    known = {t.name for plan in planned.targets.values() for t in plan.terms}
-    if number is not None and number not in known:
-        raise CliError(f"no number is called {number}; there are {', '.join(sorted(known))}")
-    chosen = {n: [t for t in plan.terms if number in (None, t.name)] for n, plan in planned.targets.items()}
-    if output != "table":
-        structured({n: [_term_object(t) for t in terms] for n, terms in chosen.items()}, output)
-        return 0
-    for name, terms in chosen.items():
-        line(name, "bold")
-        table(
-            ("NUMBER", "VALUE", "", "FROM"),
-            [(t.name, f"{t.value:,} {t.unit}", _short(t), f"{t.formula}{_estimated(t)}") for t in terms],
-        )
-    return 0
-
-
-def _short(term: Term) -> str:
-    return bytes_text(term.value) if term.unit == "B" else ""
-
-
-def _estimated(term: Term) -> str:
-    return " (estimate)" if term.estimate else ""
-
-
 def _print_plan(planned: Planned) -> None:
-    spec, facts = planned.spec, planned.facts
-    model = f"{facts.architecture}, {facts.parameter_count / 1e9:.3g} billion parameters, {facts.dtype}"
-    line(f"{planned.name}: {model}", "bold")
+    facts = planned.model.facts
     line(
-        f"release {planned.release.name}, quantization {spec.precision.quantization}, KV cache "
-        f"{spec.precision.kv_cache}, TP {spec.parallelism.tensor} x PP {spec.parallelism.pipeline}"
+        f"{planned.name}: {facts.architecture}, {facts.parameter_count / 1e9:.3g} billion parameters, {facts.dtype}",
+        "bold",
     )
-    for target, plan in planned.targets.items():
+    line(f"release {planned.release.name}, image {planned.image or 'unknown'}")
+    for one in planned.targets:
         line()
-        verdict: tuple[str, Colour] = ("works", "green") if plan.ok else ("refused", "red")
-        line(f"target {target} on {plan.gpu.product}: {verdict[0]}", verdict[1])
-        for check in (*plan.errors, *plan.warnings):
-            line(f"  {_mark(check)} {check}", "red" if check.severity == "error" else "yellow")
-        for note in planned.notes.get(target, ()):
-            line(f"  note: {note}", "yellow")
-        table(
-            ("  NUMBER", "VALUE", "FROM"),
-            [(f"  {t.name}", str(t), f"{t.formula}{_estimated(t)}") for t in plan.terms],
-        )
+        _print_target(one)
     line()
+    built = what_is_built(planned) if planned.ok else ()
     if not planned.ok:
         line("nothing is built")
-        return
+    elif built:
+        _print_built(planned, built)
+
+
+def _print_target(one: Judged) -> None:
+    plan = one.plan
+    verdict: tuple[str, Colour] = ("works", "green") if plan.ok else ("refused", "red")
+    line(f"target {one.name} on {plan.gpu.product} ({plan.gpu.compute_capability}): {verdict[0]}", verdict[1])
+    line(f"  {_said(one)}")
+    for check in (*plan.errors, *plan.warnings):
+        line(f"  {_mark(check)} {check}", "red" if check.severity == "error" else "yellow")
+    if one.suggestions:
+        line(f"  {suggestions_text(one.suggestions)}", "green")
+    for note in one.notes:
+        line(f"  note: {note}", "yellow")
+    table(("  NUMBER", "VALUE", "FROM"), [(f"  {t.name}", str(t), derivation(t)) for t in plan.terms])
+
+
+def _print_built(planned: Planned, built: tuple[Built, ...]) -> None:
     line("What is built", "bold")
-    rows = [(a["type"], a["where"], a["command"]) for a in _artifacts(planned)]
-    table(("ARTEFACT", "WHERE", "COMMAND"), rows)
+    rows = [
+        (
+            f"  {b.name or b.type}",
+            ", ".join(b.targets),
+            b.where,
+            str(b.gpus),
+            bytes_text(b.host_memory_bytes),
+            bytes_text(b.scratch_bytes) if b.scratch_bytes else "-",
+            bytes_text(b.store_bytes),
+            f"{-(-b.timeout_seconds // 60)} min",
+        )
+        for b in built
+    ]
+    table(("  ARTEFACT", "FOR", "WHERE", "GPUS", "HOST MEMORY", "SCRATCH", "STORE", "DEADLINE"), rows)
+    if missing := unknown_names(planned):
+        line(f"  names follow from {missing}", "dim")
+    line()
+    line("Commands", "bold")
+    commands = dict.fromkeys((b.type, b.command) for b in built if b.command)
+    for type_, command in commands:
+        line(f"  {type_}: {' '.join(command)}")
+
+
+def _said(one: Judged) -> str:
+    spec, precision = one.spec, one.plan.precision
+    return (
+        f"{precision.dtype}, quantization {spec.precision.quantization}, KV cache {spec.precision.kv_cache}, "
+        f"TP {spec.parallelism.tensor} x PP {spec.parallelism.pipeline}, "
+        f"batch {spec.budgets.max_batch_size:,}, {spec.budgets.max_seq_len:,} tokens"
+    )
+
+
+def derivation(term: Term) -> str:
+    """Where a number comes from, and whether it is an estimate."""
+    return f"{term.formula}{' (estimate)' if term.estimate else ''}"
 
 
 def _mark(check: Check) -> str:
     return "error:" if check.severity == "error" else "warning:"
-
-
-def _artifacts(planned: Planned) -> list[dict[str, Any]]:
-    """What a build makes, with where and by which command; empty when the release can't."""
-    given = planned.spec, planned.facts, planned.release
-    try:
-        checkpoint, build = checkpoint_step(*given), build_command(*given)
-    except CommandUnknown:
-        return []
-    return [
-        {"type": "Model", "where": "any node", "command": "fetch"},
-        {
-            "type": "Checkpoint",
-            "where": "a node with a GPU" if checkpoint.needs_gpu else "any node",
-            "command": " ".join(checkpoint.command),
-        },
-        *(
-            {"type": "Engine", "where": f"one GPU, {product}", "command": " ".join(build)}
-            for product in dict.fromkeys(plan.gpu.product for plan in planned.targets.values())
-        ),
-    ]
 
 
 def _plan_object(planned: Planned) -> dict[str, Any]:
@@ -167,22 +103,34 @@ def _plan_object(planned: Planned) -> dict[str, Any]:
         "name": planned.name,
         "ok": planned.ok,
         "release": planned.release.name,
-        "image": planned.release.image,
-        "model": planned.facts.to_facts(),
-        "targets": [
-            {
-                "name": target,
-                "gpu": plan.gpu.product,
-                "computeCapability": plan.gpu.compute_capability,
-                "ok": plan.ok,
-                "checks": [_check_object(check) for check in plan.checks],
-                "notes": list(planned.notes.get(target, ())),
-                "numbers": [_term_object(term) for term in plan.terms],
-            }
-            for target, plan in planned.targets.items()
-        ],
-        "artifacts": _artifacts(planned),
+        "image": planned.image,
+        "model": {"revision": planned.model.revision, "facts": planned.model.facts.to_facts()},
+        "targets": [_target_object(one) for one in planned.targets],
+        "artifacts": [_built_object(b) for b in what_is_built(planned)] if planned.ok else [],
     }
+
+
+def _target_object(one: Judged) -> dict[str, Any]:
+    plan = one.plan
+    return {
+        "name": one.name,
+        "gpu": plan.gpu.product,
+        "computeCapability": plan.gpu.compute_capability,
+        "nodes": list(one.nodes),
+        "ok": plan.ok,
+        "checks": [_check_object(check) for check in plan.checks],
+        "passesWith": [{change.field: change.value for change in suggestion} for suggestion in one.suggestions],
+        "notes": list(one.notes),
+        "numbers": [term_object(term) for term in plan.terms],
+    }
+
+
+def _built_object(built: Built) -> dict[str, Any]:
+    camel = {
+        "".join(word.capitalize() if index else word for index, word in enumerate(name.split("_"))): value
+        for name, value in asdict(built).items()
+    }
+    return camel | {"targets": list(built.targets), "command": list(built.command)}
 
 
 def _check_object(check: Check) -> dict[str, Any]:
@@ -192,11 +140,6 @@ def _check_object(check: Check) -> dict[str, Any]:
     return out
 
 
-def _term_object(term: Term) -> dict[str, Any]:
-    return {
-        "name": term.name,
-        "value": term.value,
-        "unit": term.unit,
-        "formula": term.formula,
-        "estimate": term.estimate,
-    }
+def term_object(term: Term) -> dict[str, Any]:
+    """A number for programs."""
+    return asdict(term)

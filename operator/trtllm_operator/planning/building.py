@@ -40,9 +40,10 @@ def building(
 ) -> Building:
     world = spec.parallelism.tensor * spec.parallelism.pipeline
     ranks = Term("", weights.value * world, "B", f"{world} x {weights}, one file a rank")
+    at_least = _build_gpu(weights, activations)
     return Building(
-        build_gpu=_build_gpu(weights, activations),
-        build_gpu_worst=_build_gpu_worst(weights),
+        build_gpu=at_least,
+        build_gpu_worst=_build_gpu_worst(weights, at_least),
         build_host=_build_host(weights, spec, facts, precision),
         convert_host=_convert_host(facts),
         shm=Term("shm_bytes", SHM_BYTES if world > 1 else 64 * MIB, "B", "1 GiB with several ranks, else 64 MiB"),
@@ -58,9 +59,10 @@ def _build_gpu(weights: Term, activations: Term) -> Term:
     return Term("build_gpu_bytes", value, "B", formula, estimate=True)
 
 
-def _build_gpu_worst(weights: Term) -> Term:
+def _build_gpu_worst(weights: Term, at_least: Term) -> Term:
     """A 13-billion-parameter build asked for one more allocation of the size of its weights (report 346)."""
-    return Term("build_gpu_worst_bytes", 2 * weights.value, "B", f"2 x {weights} weights", estimate=True)
+    value, formula = max(2 * weights.value, at_least.value), f"max(2 x {weights} weights, {at_least})"
+    return Term("build_gpu_worst_bytes", value, "B", formula, estimate=True)
 
 
 def _build_host(weights: Term, spec: LLMEngineSpec, facts: ModelFacts, precision: ResolvedPrecision) -> Term:

@@ -98,7 +98,7 @@ def _memory_checks(
 
 def _build_memory(needs: Building, total: Term, gpu: TargetGpu) -> Check:
     worst = needs.build_gpu_worst
-    if max(worst.value, needs.build_gpu.value) <= total.value:
+    if worst.value <= total.value:
         return passed("memory-build", f"the build needs about {needs.build_gpu} of {total}: {needs.build_gpu.formula}")
     return warned(
         "memory-build",

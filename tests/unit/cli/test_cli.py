@@ -14,10 +14,13 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from tests.unit.build.world import CONFIG
 from tests.unit.planning.build import SMOLLM2
+from tests.unit.reconcile.simulation import REPORT, World, engine
 from trtllm_operator.cli import cluster
 from trtllm_operator.cli.errors import UNREACHABLE, CliError
 from trtllm_operator.cli.main import app
+from trtllm_operator.reconcile.resources import ENGINE_ARTIFACT
 
 SPEC: dict[str, Any] = {
     "model": {"huggingFace": {"repo": "org/model"}},
@@ -59,9 +62,11 @@ def run(*arguments: str) -> tuple[int, str, str]:
 def test_a_spec_that_works_says_what_is_built_and_exits_0(model: Path, manifest: Any) -> None:
     code, out, _ = run("plan", "-f", manifest(), "--model", str(model))
     assert code == 0
-    assert "target h100 on NVIDIA-H100-80GB-HBM3: works" in out
+    assert "target h100 on NVIDIA-H100-80GB-HBM3 (9.0): works" in out
     assert "convert_checkpoint.py --model_dir {parent}" in out
     assert "kv_cache_bytes_per_token" in out
+    assert "concurrent_requests_at_limit  8 requests" in out
+    assert "names follow from the model's commit (spec.model.huggingFace.revision) and the toolchain image" in out
     assert "\x1b[" not in out, "no colour where no terminal is"
 
 
@@ -71,7 +76,56 @@ def test_a_spec_that_does_not_work_lists_every_failing_check_and_exits_1(model: 
     assert code == 1
     assert "9 attention heads do not divide by 2" in out
     assert "nvfp4 does not work on NVIDIA-H100-80GB-HBM3" in out
+    assert "passes with precision.quantization none and parallelism.tensor" in out
     assert "nothing is built" in out
+
+
+def test_artefacts_are_named_as_the_operator_names_them(model: Path, manifest: Any) -> None:
+    """The simulation's operator makes these very names of this spec, commit and image."""
+    world = World()
+    made = engine()
+    world.put(made)
+    world.run_everything()
+    hub = made["spec"]["model"]["huggingFace"] | {"revision": "c" * 40}
+    spec = made["spec"] | {"model": {"huggingFace": hub}}
+    (model / "config.json").write_text(json.dumps(REPORT["config"]))
+    image = CONFIG.toolchain_images["1.2.1"]
+    code, out, _ = run("plan", "-f", manifest(**spec), "--model", str(model), "--image", image, "-o", "json")
+    assert code == 0
+    planned = {a["name"]: a for a in json.loads(out)["artifacts"]}
+    live = {a["metadata"]["name"]: a for a in world.find(ENGINE_ARTIFACT)}
+    assert set(planned) == set(live)
+    for name, artifact in planned.items():
+        policy = live[name]["spec"]["policy"]
+        assert artifact["timeoutSeconds"] == policy["timeoutSeconds"]
+        if artifact["type"] != "Model":
+            assert artifact["hostMemoryBytes"] == policy["planned"]["hostMemoryBytes"]
+            assert artifact["scratchBytes"] == policy["planned"]["ephemeralStorageBytes"]
+    shared = next(a for a in planned.values() if a["type"] == "Checkpoint")
+    assert shared["targets"] == ["a100", "h100"]
+
+
+def test_a_target_of_its_own_precision_is_judged_by_it(model: Path, manifest: Any) -> None:
+    targets = [
+        {"name": "a100", "gpu": {"product": "NVIDIA-A100-SXM4-80GB"}},
+        {"name": "h100", "gpu": {"product": "NVIDIA-H100-80GB-HBM3"}, "precision": {"quantization": "fp8"}},
+    ]
+    code, out, _ = run("plan", "-f", manifest(targets=targets), "--model", str(model))
+    assert code == 0, "the A100, which has no FP8, is not asked for it"
+    assert "bfloat16, quantization fp8, KV cache auto" in out
+    assert "bfloat16, quantization none, KV cache auto" in out
+
+
+def test_the_median_counts_requests(model: Path, manifest: Any) -> None:
+    budgets = SPEC["budgets"] | {"maxBatchSize": 60_000, "maxSeqLen": 8192}
+    command = ["plan", "-f", manifest(budgets=budgets), "--model", str(model), "-o", "json"]
+
+    def at_p50(*more: str) -> int:
+        numbers = json.loads(run(*command, *more)[1])["targets"][0]["numbers"]
+        return int(next(n["value"] for n in numbers if n["name"] == "concurrent_requests_at_p50"))
+
+    assert at_p50("--p50", "4096") == at_p50(), "half of maxSeqLen for want of a measured one"
+    assert at_p50("--p50", "512") == pytest.approx(8 * at_p50(), abs=8)
 
 
 @pytest.mark.parametrize(("output", "load"), [("json", json.loads), ("yaml", yaml.safe_load)])

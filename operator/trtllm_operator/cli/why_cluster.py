@@ -1,0 +1,45 @@
+"""What `why` reads of a cluster."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+from ..api import GROUP, VERSION, engineartifact, llmengine
+from ..kube.resource import CONTROLLER_REVISION, DEPLOYMENT, JOB, POD, Obj, Resource
+from ..objects import MANAGED
+from .cluster import Cluster
+from .errors import CliError
+from .why import Report, Seen, why_artifact, why_engine
+
+_ENGINES = Resource(GROUP, VERSION, llmengine.PLURAL, llmengine.KIND)
+_ARTIFACTS = Resource(GROUP, VERSION, engineartifact.PLURAL, engineartifact.KIND)
+_OURS = f"{MANAGED}=true"
+_ARTIFACT_NAME = re.compile(r"^(model|checkpoint|engine)-[0-9a-f]{20}$")
+_LISTED = 10
+
+
+def why_of(name: str, namespace: str | None) -> Report:
+    """Why the LLMEngine or the EngineArtifact of that name is where it is. Raises CliError."""
+    cluster = Cluster()
+    where = namespace or cluster.namespace
+
+    def named(resource: Resource, selector: str = "") -> dict[str, Obj]:
+        return {o["metadata"]["name"]: o for o in cluster.objects(resource, where, selector)}
+
+    seen = Seen(
+        now=datetime.now(UTC),
+        engines=named(_ENGINES),
+        artifacts=named(_ARTIFACTS),
+        revisions=named(CONTROLLER_REVISION, _OURS),
+        deployments=named(DEPLOYMENT, _OURS),
+        jobs=named(JOB, _OURS),
+        pods=tuple(cluster.objects(POD, where, _OURS)),
+    )
+    if name in seen.engines:
+        return why_engine(seen, name)
+    if name in seen.artifacts:
+        return why_artifact(seen, name)
+    kind, there = ("EngineArtifact", seen.artifacts) if _ARTIFACT_NAME.match(name) else ("LLMEngine", seen.engines)
+    known = ", ".join(sorted(there)[:_LISTED]) + (" ..." if len(there) > _LISTED else "")
+    raise CliError(f"namespace {where} has no {kind} {name}; it has {known or 'none'}")
