@@ -25,6 +25,7 @@ from tooling.progress import PROGRESS
 SOURCES = PACKAGE / "kube"
 EXTRAS = {
     "kwok": "sigs.k8s.io/kwok/cmd/kwok@v0.8.0",
+    "versitygw": "github.com/versity/versitygw/cmd/versitygw@v1.8.0",
 }
 """Programs that only some tests need; `build --with NAME` adds them."""
 TAGS = "no_btrfs,no_zfs,no_devmapper,no_tracing"

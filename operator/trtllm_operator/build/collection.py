@@ -67,7 +67,7 @@ def collect_job(artifact: Obj, config: OperatorConfig) -> dict[str, Any]:
     assert store is not None  # the schema demands it
     labels = {MANAGED: "true", ARTIFACT: name}
     pod = base_pod(Policy(), volumes(store.claim_name))
-    where = {"artifact": name, "store": STORE, "scratch": SCRATCH}
+    where = {"artifact": name, "store": {"directory": STORE}, "scratch": SCRATCH}
     pod["containers"] = [step_container("collect", "collect", where, config, mounts(store_writable=True))]
     return {
         "apiVersion": "batch/v1",

@@ -72,6 +72,7 @@ _LATER = Retry(times=19, pauses_seconds=(10, 30, 120, 300))
 _ONCE = Retry(times=1, pauses_seconds=(10,))
 _ELSEWHERE = Retry(times=3, pauses_seconds=(30, 120, 300))
 _DISRUPTED = Retry(times=20, pauses_seconds=(10, 30, 60), counted=False)
+_REPAIRED = Retry(times=5, pauses_seconds=(10, 30, 120), counted=False)
 _SOURCE_BUSY = Retry(times=30, pauses_seconds=(30, 60, 120, 300, 600), counted=False)
 _MORE_MEMORY = Retry(times=3, pauses_seconds=(5,), grows="memory")
 _MORE_DISK = Retry(times=2, pauses_seconds=(5,), grows="ephemeral-storage")
@@ -175,12 +176,19 @@ _MODEL_AND_STORE: Mapping[str, Kind] = {
         "The calibration data cannot be had: a build reaches no network.",
         "spec.precision.calibration.dataset, a directory of a claim",
     ),
-    "ParentMissing": Kind("What the artefact is made from is not in the store.", "delete the parent's EngineArtifact"),
-    "ParentCorrupted": Kind(
-        "What the artefact is made from is damaged in the store.",
-        "delete the EngineArtifact that the message names, and it is made again",
+    "ArtifactCorrupted": Kind(
+        "Files of the artefact, or of what it is made from, are damaged or missing. The store is checked and what is "
+        "damaged there made again.",
+        "",
+        _REPAIRED,
     ),
-    "ArtifactCorrupted": Kind("The artefact is damaged in the store.", "delete its EngineArtifact; it is made again"),
+    "StorageRefused": Kind(
+        "The bucket's server refuses: wrong credentials, a missing permission, no such bucket, another region.",
+        "the Secret that credentialsSecretRef names, or the bucket's policy; then the retry annotation",
+    ),
+    "StorageUnreachable": Kind(
+        "The bucket's server cannot be reached, or answers 5xx.", "network or endpoint", _SOURCE_BUSY
+    ),
     "StoreFailed": Kind("The store gave an input/output error.", "the volume", _LATER),
 }
 

@@ -181,8 +181,9 @@ def _model_pod(name: str, spec: EngineArtifactSpec, config: OperatorConfig) -> d
         "artifact": name,
         "inputs": spec.inputs.dump(),
         "model": pinned.dump(),
-        "store": STORE,
+        "store": {"directory": STORE},
         "root": MODEL_SOURCE,
+        "scratch": SCRATCH,
     }
     container = step_container("fetch", "fetch", fetch, config, mounts(store_writable=True))
     claim = pinned.persistent_volume_claim.claim_name if pinned.persistent_volume_claim else None
@@ -202,7 +203,7 @@ def _toolchain_pod(
     elif gpus and spec.policy.gpu_product:
         pod["affinity"] = _product_affinity(spec.policy.gpu_product)
     verb = "build" if spec.type == "Engine" else "convert"
-    where = {"artifact": name, "store": STORE, "scratch": SCRATCH}
+    where = {"artifact": name, "store": {"directory": STORE}, "scratch": SCRATCH}
     stage: dict[str, Any] = {**where, "parent": inputs.parent}
     model = parent["spec"].get("inputs", {}).get("parent") if parent else None
     run = {

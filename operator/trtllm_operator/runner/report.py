@@ -57,12 +57,12 @@ REASONS = frozenset(
         "NodeDiskFull",
         "OutputInvalid",
         "OutputMissing",
-        "ParentCorrupted",
-        "ParentMissing",
         "PluginMismatch",
         "PrecisionUnsupported",
         "SharedMemoryExhausted",
         "SpecInvalid",
+        "StorageRefused",
+        "StorageUnreachable",
         "StoreFailed",
         "TemplateMismatch",
         "Terminated",
@@ -85,16 +85,19 @@ class StepError(Exception):
         message: str,
         *,
         retryable: bool = False,
+        artifact: str | None = None,
         log: str = "",
         retry_after_seconds: int | None = None,
     ) -> None:
-        """`log` are last lines of what failed; `retry_after_seconds` is a pause that the other side asked for."""
+        """`artifact` is what the failure is about where the operator can do something for it; `log` are last lines of
+        what failed; `retry_after_seconds` is a pause that the other side asked for."""
         if reason not in REASONS:
             raise ValueError(f"{reason} is not in REASONS")
         super().__init__(message)
         self.reason = reason
         self.message = message
         self.retryable = retryable
+        self.artifact = artifact
         self.log = log
         self.retry_after_seconds = retry_after_seconds
 
@@ -104,6 +107,8 @@ class StepError(Exception):
 
     def report(self) -> dict[str, Any]:
         failure = {"reason": self.reason, "message": self.message, "retryable": self.retryable}
+        if self.artifact is not None:
+            failure["artifact"] = self.artifact
         if self.retry_after_seconds is not None:
             failure["retryAfterSeconds"] = self.retry_after_seconds
         if self.log:

@@ -8,15 +8,14 @@ from pathlib import Path
 from .memory import gib
 from .report import StepError
 
+ENLARGE_CLAIM = "Enlarge the claim, or remove what no LLMEngine needs from it."
+ENLARGE_NODE = "The node's ephemeral storage holds it: use nodes with larger or emptier disks."
 
-def disk_full(where: Path, needed_bytes: int | None = None) -> StepError:
+
+def disk_full(where: Path, needed_bytes: int | None = None, advice: str = ENLARGE_CLAIM) -> StepError:
     """The volume that holds `where` is full, with its numbers."""
     needs = f"; {gib(needed_bytes)} more are needed" if needed_bytes is not None else ""
-    return StepError(
-        "DiskFull",
-        f"the volume of {where} is full: {free_space(where)}{needs}. Enlarge the claim, or remove what no LLMEngine "
-        "needs from it.",
-    )
+    return StepError("DiskFull", f"the volume of {where} is full: {free_space(where)}{needs}. {advice}")
 
 
 def free_space(where: Path) -> str:

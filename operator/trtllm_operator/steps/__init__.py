@@ -1,1 +1,1 @@
-"""CPU steps in the operator's image: inspect, fetch, stage, publish and collect."""
+"""CPU steps in the operator's image: inspect, fetch, stage, provide, publish, check and collect."""

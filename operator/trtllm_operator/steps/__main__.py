@@ -1,4 +1,4 @@
-"""`python3 -m trtllm_operator.steps inspect|fetch|stage|publish|collect --spec JSON`."""
+"""`python3 -m trtllm_operator.steps inspect|fetch|stage|provide|publish|check|collect --spec JSON`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from typing import Any
 
 from ..runner.report import StepError, run_step, stop_on_sigterm
 
-_STEPS = {"inspect": "model", "fetch": "model", "stage": "publish", "publish": "publish", "collect": "publish"}
-"""The module of each step, imported when it runs: every build and every server waits for `stage`, which needs few."""
+_STEPS = {
+    **dict.fromkeys(("inspect", "fetch"), "model"),
+    **dict.fromkeys(("stage", "provide", "publish", "check", "collect"), "publish"),
+}
+"""The module of each step, imported when it runs: every build and every server waits for one that needs little."""
 _TERMINATION_LOG = Path("/dev/termination-log")
 
 

@@ -1,4 +1,4 @@
-"""stage, publish and collect: what a build Pod and the end of an artefact do with the store."""
+"""What the Pods of builds and servers, and the end of an artefact, do with the store."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ..runner.manifest import corrupted
 from ..runner.report import StepError, progress
-from .store import Store
+from .store import Content, Store
+from .stores import open_store
 
 SKIP_FILE = "skip"
 FACTS_FILE = "build.json"
@@ -17,44 +19,79 @@ OUTPUT = "output"
 
 
 def stage(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Before a build: is there anything to do, and is what it is made from whole?
+    """Before a build: is there anything to do, and is what it is made from whole, and where the build can read it?
 
-    `spec`: {"artifact", "parent": names, "store", "scratch": directories}. Writes <scratch>/skip when the artefact is
-    in the store already.
+    `spec`: {"artifact", "parent": names, "store": as `open_store`'s, "scratch": directory}. Writes <scratch>/skip when
+    the artefact is in the store already.
     """
-    store, artifact, parent = Store(Path(spec["store"])), spec["artifact"], spec["parent"]
+    store, artifact, parent = _store(spec), spec["artifact"], spec["parent"]
     if store.has(artifact):
         store.verify(artifact)
         (Path(spec["scratch"]) / SKIP_FILE).touch()
         return {"published": True}
     if not store.has(parent):
-        raise StepError("ParentMissing", f"{parent}, which {artifact} is made from, is not in the store")
+        raise corrupted(parent, f"{parent}, which {artifact} is made from, is not in the store")
     progress("verifying", artifact=parent)
-    try:
-        store.verify(parent)
-    except StepError as error:
-        raise StepError("ParentCorrupted", error.message) from None
+    store.provide(parent)
     return {"published": False}
+
+
+def provide(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Before a server: bring the engine, and of the model all but the weights, to where the server can read them.
+
+    `spec`: {"engine", "model": names, "store": as `open_store`'s, "scratch": directory}.
+    """
+    store = _store(spec)
+    store.provide(spec["engine"])
+    store.provide(spec["model"], lambda path: not path.endswith(".safetensors"))
+    return {}
 
 
 def publish(spec: Mapping[str, Any]) -> dict[str, Any]:
     """After a build: put <scratch>/output into the store.
 
-    `spec`: {"artifact": name, "type": "Checkpoint" or "Engine", "inputs": the artefact's, "store", "scratch":
-    directories}. Facts of the build come from <scratch>/build.json. POD_UID in the environment tells attempts apart.
+    `spec`: {"artifact": name, "type": "Checkpoint" or "Engine", "inputs": the artefact's, "store": as `open_store`'s,
+    "scratch": directory}. Facts of the build come from <scratch>/build.json. POD_UID in the environment tells attempts
+    apart.
     """
-    store, scratch, artifact = Store(Path(spec["store"])), Path(spec["scratch"]), spec["artifact"]
+    store, scratch, artifact = _store(spec), Path(spec["scratch"]), spec["artifact"]
     if (scratch / SKIP_FILE).exists() or store.has(artifact):
         return store.verify(artifact).report()
     output = scratch / OUTPUT
     if not output.is_dir() or not any(output.iterdir()):
         raise StepError("OutputMissing", f"the build left nothing in {output}, though it reported success")
     build = json.loads((scratch / FACTS_FILE).read_text())
-    staging = store.staging(artifact, os.environ["POD_UID"])
-    return store.publish(staging, artifact, spec["type"], spec["inputs"], build, source=output).report()
+    content = Content(artifact, spec["type"], spec["inputs"], build)
+    return store.publish(content, output, os.environ["POD_UID"]).report()
+
+
+def check(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """When somebody found an artefact damaged: read it in the store, and take it away unless it is whole.
+
+    `spec`: {"artifact": name, "store": as `open_store`'s, "scratch": directory}. Returns {"whole": whether it is} and
+    what was wrong as "problem".
+    """
+    store, artifact = _store(spec), spec["artifact"]
+    try:
+        if not store.has(artifact):
+            return {"whole": False, "problem": f"{artifact} is not in the store"}
+        store.verify(artifact)
+    except StepError as error:
+        if error.artifact != artifact:
+            raise
+        store.remove(artifact)
+        return {"whole": False, "problem": error.message[:1024]}
+    return {"whole": True}
 
 
 def collect(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Remove an artefact, and what attempts at it have left. `spec`: {"artifact": name, "store": directory}."""
-    Store(Path(spec["store"])).remove(spec["artifact"])
+    """Remove an artefact, and what attempts at it have left.
+
+    `spec`: {"artifact": name, "store": as `open_store`'s, "scratch": directory}.
+    """
+    _store(spec).remove(spec["artifact"])
     return {"removed": spec["artifact"]}
+
+
+def _store(spec: Mapping[str, Any]) -> Store:
+    return open_store(spec["store"], Path(spec["scratch"]))

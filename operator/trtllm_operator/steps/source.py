@@ -1,17 +1,19 @@
-"""Where a model comes from: the Hugging Face hub or a directory of a claim. Which of its files are wanted."""
+"""What a source of models is, which of a model's files are wanted, and the source that is a directory of a claim."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, Protocol
 
 from ..planning.report import TensorHeader
 from ..runner.report import StepError
+from .store import Meter
 
 CONFIG = "config.json"
 SAFETENSORS_INDEX = "model.safetensors.index.json"
@@ -27,7 +29,7 @@ class Source(Protocol):
     """A model at one content."""
 
     revision: str
-    """Commit of the hub, or digest of a directory's files."""
+    """Commit of the hub, or digest of what tells the files' contents apart."""
     files: Mapping[str, int]
     """Size in bytes of every file at the top level."""
 
@@ -36,6 +38,9 @@ class Source(Protocol):
 
     def tensors(self, path: str) -> Mapping[str, TensorHeader]:
         """The header of a safetensors file."""
+
+    def download(self, paths: tuple[str, ...], directory: Path) -> None:
+        """Bring files into a directory, but those that an earlier run has left there whole."""
 
 
 def read_json(source: Source, path: str) -> dict[str, Any]:
@@ -97,6 +102,26 @@ def wanted_files(source: Source) -> tuple[str, ...]:
     return tuple(sorted({*small, *weight_files(source)}))
 
 
+def parse_header(path: str, size: int, read: Callable[[int, int], bytes]) -> dict[str, TensorHeader]:
+    """The header of a safetensors file of `size` bytes; `read` gives its bytes from a start up to an end.
+
+    Raises StepError ModelUnreadable.
+    """
+    try:
+        (header_bytes,) = struct.unpack("<Q", read(0, 8))
+        if header_bytes > min(size, _MAX_HEADER_BYTES):
+            raise ValueError(f"a header of {header_bytes} bytes")  # noqa: TRY301
+        header = json.loads(read(8, 8 + header_bytes))
+        header.pop("__metadata__", None)
+        found = {name: TensorHeader(entry["dtype"], tuple(entry["shape"])) for name, entry in header.items()}
+        end = 8 + header_bytes + max((entry["data_offsets"][1] for entry in header.values()), default=0)
+    except (struct.error, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        raise StepError("ModelUnreadable", f"{path} is not a safetensors file: {error}") from None
+    if end != size:
+        raise StepError("ModelUnreadable", f"{path} has {size} bytes where its header says {end}: an unfinished copy?")
+    return found
+
+
 class Directory:
     """A model in a directory of a mounted claim.
 
@@ -116,23 +141,19 @@ class Directory:
         return (self.path / path).read_bytes()
 
     def tensors(self, path: str) -> Mapping[str, TensorHeader]:
-        size = self.files[path]
         with (self.path / path).open("rb") as file:
-            try:
-                (header_bytes,) = struct.unpack("<Q", file.read(8))
-                if header_bytes > min(size, _MAX_HEADER_BYTES):
-                    raise ValueError(f"a header of {header_bytes} bytes")  # noqa: TRY301
-                header = json.loads(file.read(header_bytes))
-                header.pop("__metadata__", None)
-                found = {name: TensorHeader(entry["dtype"], tuple(entry["shape"])) for name, entry in header.items()}
-                end = 8 + header_bytes + max((entry["data_offsets"][1] for entry in header.values()), default=0)
-            except (struct.error, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-                raise StepError("ModelUnreadable", f"{path} is not a safetensors file: {error}") from None
-        if end != size:
-            raise StepError(
-                "ModelUnreadable", f"{path} has {size} bytes where its header says {end}: an unfinished copy?"
-            )
-        return found
+
+            def read(start: int, end: int) -> bytes:
+                file.seek(start)
+                return file.read(end - start)
+
+            return parse_header(path, self.files[path], read)
+
+    def download(self, paths: tuple[str, ...], directory: Path) -> None:
+        meter = Meter("copying", sum(self.files[path] for path in paths))
+        for path in paths:
+            shutil.copyfile(self.path / path, directory / path)
+            meter.add(self.files[path])
 
     def _digest(self, entries: list[Path]) -> str:
         identity = [

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from trtllm_operator.runner.serve import command
-from trtllm_operator.steps.store import Store
+from trtllm_operator.steps.store import Content
+from trtllm_operator.steps.volume_store import VolumeStore
 
 from .conftest import A100, H100, H100_CLASS, Image
 from .test_repository import VALUES, Templates
@@ -30,7 +31,7 @@ class Server:
 
     def __init__(self, image: Image, world_size: int = 1) -> None:
         self.image = image
-        self.store = Store(image.root / "store")
+        self.store = VolumeStore(image.root / "store")
         self.templates = Templates(image.root)
         config = {"version": "1.2.1", "pretrained_config": {"mapping": {"world_size": world_size}}}
         files = {"config.json": json.dumps(config)} | {f"rank{r}.engine": "engine" * 1000 for r in range(world_size)}
@@ -55,11 +56,11 @@ class Server:
         }
 
     def publish(self, name: str, kind: str, files: dict[str, str], **build: Any) -> None:
-        staging = self.store.staging(name, "test")
-        staging.mkdir(parents=True)
+        output = self.image.root / "made" / name
+        output.mkdir(parents=True)
         for path, content in files.items():
-            (staging / path).write_text(content)
-        self.store.publish(staging, name, kind, {}, build)
+            (output / path).write_text(content)
+        self.store.publish(Content(name, kind, {}, build), output, "test")
 
     def fails(self, **changes: Any) -> tuple[int, str, str]:
         """Exit status, reason and message of a server that does not come up."""
@@ -78,7 +79,7 @@ class TestRefusedBeforeTheServerStarts:
         path = Path(server.spec["engine"], "rank0.engine")
         path.write_text(path.read_text().replace("e", "E", 1))
         status, reason, message = server.fails()
-        assert (status, reason) == (64, "EngineCorrupted")
+        assert (status, reason) == (75, "ArtifactCorrupted")
         assert "rank0.engine has SHA-256" in message
 
     def test_a_file_that_was_cut_off(self, server: Server) -> None:
@@ -91,7 +92,7 @@ class TestRefusedBeforeTheServerStarts:
 
     def test_an_engine_that_is_not_there(self, server: Server) -> None:
         status, reason, message = server.fails(engine="/store/engine-2")
-        assert (status, reason) == (64, "EngineCorrupted")
+        assert (status, reason) == (75, "ArtifactCorrupted")
         assert "/store/engine-2/manifest.json is not there" in message
 
     def test_another_gpu_than_the_engine_is_for(self, server: Server) -> None:

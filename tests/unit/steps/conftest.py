@@ -170,7 +170,7 @@ class Steps:
 
     def fetch_spec(self, commit: str, repo: str = REPO) -> dict[str, Any]:
         model = {"huggingFace": {"repo": repo, "commit": commit}}
-        where = {"store": str(self.store), "root": "/model"}
+        where = {"store": {"directory": str(self.store)}, "root": "/model", "scratch": str(self.root)}
         return {"artifact": "model-1", "inputs": {"model": model}, "model": model, **where}
 
 

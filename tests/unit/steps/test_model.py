@@ -17,7 +17,7 @@ from aiohttp import web
 
 from trtllm_operator.planning import report as planner
 from trtllm_operator.runner.report import StepError
-from trtllm_operator.steps import model
+from trtllm_operator.steps import model, volume_store
 from trtllm_operator.steps.source import Directory
 
 from .conftest import CONFIG, GOOD_TOKEN, POOR_TOKEN, HubServer, Steps, let_pass, write_model
@@ -280,7 +280,8 @@ class TestClaim:
     def fetch(self, root: Path, digest: str, store: Path) -> dict[str, Any]:
         pinned = {"persistentVolumeClaim": {"claimName": "models", "path": "models/one", "digest": digest}}
         store.mkdir(exist_ok=True)
-        spec = {"artifact": "model-1", "inputs": {}, "model": pinned, "store": str(store), "root": str(root)}
+        where = {"store": {"directory": str(store)}, "root": str(root), "scratch": str(store.parent)}
+        spec = {"artifact": "model-1", "inputs": {}, "model": pinned, **where}
         return model.fetch(spec)
 
     def test_it_is_inspected_and_copied(self, root: Path, tmp_path: Path) -> None:
@@ -339,8 +340,8 @@ class TestClaim:
         self, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         digest = self.inspect(root)["revision"]
-        usage = model.shutil.disk_usage(tmp_path)
-        monkeypatch.setattr(model.shutil, "disk_usage", lambda _path: usage._replace(free=10))
+        usage = volume_store.shutil.disk_usage(tmp_path)
+        monkeypatch.setattr(volume_store.shutil, "disk_usage", lambda _path: usage._replace(free=10))
         with pytest.raises(StepError, match="more are needed") as caught:
             self.fetch(root, digest, tmp_path / "store")
         assert caught.value.reason == "DiskFull"

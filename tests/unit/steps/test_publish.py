@@ -13,8 +13,9 @@ import pytest
 
 from trtllm_operator.runner import manifest as runner_manifest
 from trtllm_operator.runner.report import StepError
-from trtllm_operator.steps.publish import collect, publish, stage
-from trtllm_operator.steps.store import Store
+from trtllm_operator.steps.publish import check, collect, provide, publish, stage
+from trtllm_operator.steps.store import Content
+from trtllm_operator.steps.volume_store import VolumeStore
 
 BUILD = {"gpu": "NVIDIA H100 80GB HBM3", "durationSeconds": 7, "peakHostMemoryBytes": 123}
 
@@ -23,15 +24,15 @@ class Pod:
     """One attempt at an engine: a store with its checkpoint, a scratch directory with what the build left."""
 
     def __init__(self, root: Path) -> None:
-        self.store, self.scratch = Store(root / "store"), root / "scratch"
-        staging = self.store.staging("checkpoint-1", "earlier")
-        staging.mkdir(parents=True)
-        (staging / "rank0.safetensors").write_text("weights")
-        self.store.publish(staging, "checkpoint-1", "Checkpoint", {}, {})
+        self.store, self.scratch = VolumeStore(root / "store"), root / "scratch"
+        (root / "earlier").mkdir()
+        (root / "earlier" / "rank0.safetensors").write_text("weights")
+        self.store.publish(Content("checkpoint-1", "Checkpoint", {}, {}), root / "earlier", "earlier")
         (self.scratch / "output").mkdir(parents=True)
         (self.scratch / "output" / "rank0.engine").write_text("engine")
         (self.scratch / "build.json").write_text(json.dumps(BUILD))
-        where = {"artifact": "engine-1", "store": str(self.store.root), "scratch": str(self.scratch)}
+        where = {"artifact": "engine-1", "store": {"directory": str(self.store.root)}, "scratch": str(self.scratch)}
+        self.where: dict[str, Any] = where
         self.stage_spec: dict[str, Any] = {**where, "parent": "checkpoint-1"}
         self.publish_spec: dict[str, Any] = {**where, "type": "Engine", "inputs": {"parent": "checkpoint-1"}}
 
@@ -49,14 +50,15 @@ class TestStage:
 
     def test_a_damaged_parent_stops_it_before_a_gpu_is_used(self, pod: Pod) -> None:
         (pod.store.directory("checkpoint-1") / "rank0.safetensors").write_text("Weights")
-        with pytest.raises(StepError, match=r"rank0\.safetensors has another SHA-256") as caught:
+        with pytest.raises(StepError, match=r"rank0\.safetensors has SHA-256") as caught:
             stage(pod.stage_spec)
-        assert caught.value.reason == "ParentCorrupted"
+        assert (caught.value.reason, caught.value.artifact) == ("ArtifactCorrupted", "checkpoint-1")
+        assert caught.value.retryable, "its parent is made again, and then the build can go on"
 
     def test_a_missing_parent(self, pod: Pod) -> None:
         with pytest.raises(StepError, match="checkpoint-2, which engine-1 is made from") as caught:
             stage({**pod.stage_spec, "parent": "checkpoint-2"})
-        assert caught.value.reason == "ParentMissing"
+        assert (caught.value.reason, caught.value.artifact) == ("ArtifactCorrupted", "checkpoint-2")
 
     def test_an_artefact_that_is_there_already_is_not_built_again(self, pod: Pod) -> None:
         first = publish(pod.publish_spec)
@@ -67,9 +69,9 @@ class TestStage:
     def test_a_damaged_artefact_is_told_and_not_overwritten(self, pod: Pod) -> None:
         publish(pod.publish_spec)
         (pod.store.directory("engine-1") / "rank0.engine").write_text("ENGINE")
-        with pytest.raises(StepError, match="Delete its EngineArtifact") as caught:
+        with pytest.raises(StepError, match="is not what was published") as caught:
             stage(pod.stage_spec)
-        assert caught.value.reason == "ArtifactCorrupted"
+        assert (caught.value.reason, caught.value.artifact) == ("ArtifactCorrupted", "engine-1")
 
 
 class TestPublish:
@@ -110,13 +112,46 @@ class TestPublish:
         assert {"event": "copying", "bytes": 6, "totalBytes": 6} in events
 
 
+class TestProvide:
+    def spec(self, pod: Pod, model: str) -> dict[str, Any]:
+        return {"engine": "engine-1", "model": model, "store": pod.where["store"], "scratch": str(pod.scratch)}
+
+    def test_a_server_is_told_which_artefact_is_damaged_before_it_starts(self, pod: Pod) -> None:
+        publish(pod.publish_spec)
+        provide(self.spec(pod, "checkpoint-1"))
+        (pod.store.directory("engine-1") / "rank0.engine").unlink()
+        with pytest.raises(StepError, match=r"rank0\.engine cannot be read") as caught:
+            provide(self.spec(pod, "checkpoint-1"))
+        assert caught.value.report()["failure"]["artifact"] == "engine-1"
+
+
+class TestCheck:
+    def test_a_whole_artefact_stays(self, pod: Pod) -> None:
+        first = publish(pod.publish_spec)
+        assert check(pod.where) == {"whole": True}
+        assert publish(pod.publish_spec) == first
+
+    @pytest.mark.parametrize("file", ["rank0.engine", "manifest.json"])
+    def test_a_damaged_one_is_taken_away_and_the_damage_told(self, pod: Pod, file: str) -> None:
+        publish(pod.publish_spec)
+        (pod.store.directory("engine-1") / file).write_text("x")
+        answer = check(pod.where)
+        assert answer["whole"] is False
+        assert file in answer["problem"]
+        assert not pod.store.has("engine-1")
+        assert stage(pod.stage_spec) == {"published": False}, "the next attempt builds it"
+
+    def test_one_that_is_not_there(self, pod: Pod) -> None:
+        assert check(pod.where) == {"whole": False, "problem": "engine-1 is not in the store"}
+
+
 class TestCollect:
     def test_it_takes_away_the_artefact_and_what_attempts_left(self, pod: Pod) -> None:
         publish(pod.publish_spec)
         (pod.store.root / ".staging" / "engine-1.uid-9").mkdir()
-        collect({"artifact": "engine-1", "store": str(pod.store.root)})
+        collect(pod.where)
         assert [path.name for path in pod.store.root.iterdir() if path.name != ".staging"] == ["checkpoint-1"]
         assert list((pod.store.root / ".staging").iterdir()) == []
 
     def test_what_is_gone_already_is_no_failure(self, pod: Pod) -> None:
-        collect({"artifact": "engine-9", "store": str(pod.store.root)})
+        collect({**pod.where, "artifact": "engine-9"})
