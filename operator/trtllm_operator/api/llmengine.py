@@ -17,7 +17,18 @@ from .common import (
     TargetName,
 )
 from .conditions import Conditions
-from .fields import BatchSize, BeamWidth, Dtype, KvCacheDtype, Percent, Quantization, QueueSize, Ranks, TokenCount
+from .fields import (
+    BatchSize,
+    BeamWidth,
+    Dtype,
+    GroupSize,
+    KvCacheDtype,
+    Percent,
+    Quantization,
+    QueueSize,
+    Ranks,
+    TokenCount,
+)
 from .markers import Cel, Extension, ListMap, Object, Status
 from .overrides import BudgetsOverride, ParallelismOverride, PrecisionOverride, ServingOverride
 
@@ -93,6 +104,8 @@ class Precision(Object):
     """Format of the weights, by TensorRT-LLM's own name; none keeps them as dtype says."""
     kv_cache: KvCacheDtype = "auto"
     """Type of the KV cache; auto is the type of the activations."""
+    group_size: GroupSize = 128
+    """Elements that share a scale, of int4_awq and w4a8_awq: 64 where 128 does not divide the model's sizes."""
     calibration: Calibration = Calibration()
     """Calibration of formats that need it; others have nothing to do with it."""
 

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from .calibration import Calibration
 from .common import NodePlacement, ResourceRequirements
-from .fields import BatchSize, BeamWidth, Dtype, KvCacheDtype, Percent, Quantization, QueueSize, Ranks, TokenCount
+from .fields import (
+    BatchSize,
+    BeamWidth,
+    Dtype,
+    GroupSize,
+    KvCacheDtype,
+    Percent,
+    Quantization,
+    QueueSize,
+    Ranks,
+    TokenCount,
+)
 from .markers import Object
 
 
@@ -17,6 +28,8 @@ class PrecisionOverride(Object):
     """In place of spec.precision.quantization."""
     kv_cache: KvCacheDtype | None = None
     """In place of spec.precision.kvCache."""
+    group_size: GroupSize | None = None
+    """In place of spec.precision.groupSize."""
     calibration: Calibration | None = None
     """In place of spec.precision.calibration."""
 

@@ -36,6 +36,7 @@ from .resources import STEP_RESOURCES, give_steps_memory, size_volumes, work_res
 
 TOKEN_PATH = "/var/run/secrets/llmengine/token"  # noqa: S105 (a path)
 MODEL_SOURCE = "/model"
+CALIBRATION = "/calibration"
 WAITING_SECONDS = 86_400
 """How long an attempt may wait for a node before another one takes its place."""
 KEEP_RUNNING = {"karpenter.sh/do-not-disrupt": "true", "cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
@@ -205,6 +206,9 @@ def _toolchain_pod(
     verb = "build" if spec.type == "Engine" else "convert"
     where = {"artifact": name, "store": {"directory": STORE}, "scratch": SCRATCH}
     stage: dict[str, Any] = {**where, "parent": inputs.parent}
+    calibrates = any("{calibration}" in word for word in inputs.command)
+    if calibrates and not inputs.calibration:
+        stage["texts"] = True
     model = parent["spec"].get("inputs", {}).get("parent") if parent else None
     run = {
         "artifact": name,
@@ -214,8 +218,13 @@ def _toolchain_pod(
         "expected": spec.expected.dump() if spec.expected else {},
         "gpu": inputs.gpu.dump() if inputs.gpu else None,
         **({"model": f"{STORE}/{model}"} if model else {}),
+        **({"calibration": f"{SCRATCH}/calibration"} if calibrates else {}),
     }
     work_mounts = mounts(runner=True, shared_memory=True)
+    if source := inputs.calibration:
+        run["calibration"] = f"{CALIBRATION}/{source.path}"
+        pod["volumes"].append({"name": "calibration", "persistentVolumeClaim": {"claimName": source.claim_name}})
+        work_mounts.append({"name": "calibration", "mountPath": CALIBRATION, "readOnly": True})
     publish = {**where, "type": spec.type, "inputs": inputs.dump()}
     pod["initContainers"] = [
         step_container("stage", "stage", stage, config, mounts()),

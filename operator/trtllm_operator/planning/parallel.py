@@ -99,7 +99,11 @@ def _mlp_problem(facts: ModelFacts, precision: ResolvedPrecision, tensor: int) -
             return f"{name} {width} does not divide by {tensor} (rest {width % tensor})"
         if group is not None and width // tensor % group:
             share = f"{width / tensor / group:.2f}".rstrip("0").rstrip(".")
-            return f"{name} {width} / TP {tensor} / group size {group} = {share} is not a whole number of groups"
+            half = group // 2
+            smaller = "; precision.groupSize 64 divides it" if group == 128 and not width // tensor % half else ""
+            return (
+                f"{name} {width} / TP {tensor} / group size {group} = {share} is not a whole number of groups{smaller}"
+            )
     return None
 
 

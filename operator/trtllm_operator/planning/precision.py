@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..api.llmengine import LLMEngineSpec
 from ..catalog import Format, KvCacheFormat, Release
@@ -56,10 +56,20 @@ def resolve(spec: LLMEngineSpec, facts: ModelFacts, release: Release) -> Resolve
     name = source.as_format if source else spec.precision.quantization
     return ResolvedPrecision(
         dtype=dtype,
-        format=release.formats.get(name),
+        format=_grouped(release.formats.get(name), spec.precision.group_size),
         source=source,
         kv_cache=release.kv_cache_formats.get(spec.precision.kv_cache),
     )
+
+
+def _grouped(format_: Format | None, group_size: int) -> Format | None:
+    """The format with the group size that the spec asks for, where it has a choice of them."""
+    flag = "--awq_block_size"
+    if format_ is None or flag not in format_.arguments or format_.group_size == group_size:
+        return format_
+    at = format_.arguments.index(flag) + 1
+    arguments = (*format_.arguments[:at], str(group_size), *format_.arguments[at + 1 :])
+    return replace(format_, group_size=group_size, arguments=arguments)
 
 
 def source_checkpoint(facts: ModelFacts, release: Release) -> SourceCheckpoint | None:

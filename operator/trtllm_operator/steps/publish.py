@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,13 +17,16 @@ from .stores import open_store
 SKIP_FILE = "skip"
 FACTS_FILE = "build.json"
 OUTPUT = "output"
+TEXTS = Path(__file__).with_name("calibration")
+"""Directory of directories of sample texts, by version: a version's files never change."""
 
 
 def stage(spec: Mapping[str, Any]) -> dict[str, Any]:
     """Before a build: is there anything to do, and is what it is made from whole, and where the build can read it?
 
-    `spec`: {"artifact", "parent": names, "store": as `open_store`'s, "scratch": directory}. Writes <scratch>/skip when
-    the artefact is in the store already.
+    `spec`: {"artifact", "parent": names, "store": as `open_store`'s, "scratch": directory, "texts": true where a
+    calibration needs the texts that come with the operator}. Writes <scratch>/skip when the artefact is in the store
+    already.
     """
     store, artifact, parent = _store(spec), spec["artifact"], spec["parent"]
     if store.has(artifact):
@@ -33,6 +37,8 @@ def stage(spec: Mapping[str, Any]) -> dict[str, Any]:
         raise corrupted(parent, f"{parent}, which {artifact} is made from, is not in the store")
     progress("verifying", artifact=parent)
     store.provide(parent)
+    if spec.get("texts"):
+        shutil.copytree(TEXTS, Path(spec["scratch"]) / TEXTS.name)
     return {"published": False}
 
 

@@ -199,3 +199,63 @@ def test_sigterm_reaches_the_whole_build_and_may_be_repeated(image: Image, tmp_p
         not Path(f"/proc/{line.split()[1]}/cmdline").exists()
         or not Path(f"/proc/{line.split()[1]}/cmdline").read_bytes()
     ), "a worker of a stopped build must not go on"
+
+
+class TestTrial:
+    """After the checks of files, the engine itself: it has to load and to generate."""
+
+    TRIAL = ("python3", "{output}/../run.py", "--engine_dir", "{output}", "--tokenizer_dir", "{model}")
+
+    def try_engine(self, image: Image, script: str) -> tuple[int, dict[str, Any], str]:
+        image.command("trtllm-build", "import sys\nfrom artifacts import *\nengine(sys.argv[4])")
+        (image.scratch / "run.py").write_text(script)
+        spec = {
+            "artifact": "engine-1",
+            "command": ["trtllm-build", "--checkpoint_dir", "{parent}", "--output_dir", "{output}"],
+            "parent": "/store/checkpoint-1",
+            "model": "/store/model-1",
+            "output": str(image.scratch / "output"),
+            "expected": {**EXPECTED, "trial": list(self.TRIAL)},
+            "gpu": H100_CLASS,
+        }
+        return image.run("build", spec)
+
+    def test_an_engine_that_generates_is_proven(self, image: Image) -> None:
+        script = "import sys; print(sys.argv[1:]); print('Output [Text 0 Beam 0]: \" there\"')"
+        status, report, output = self.try_engine(image, script)
+        assert status == 0, output
+        assert report["result"]["generated"] is True
+        assert f"['--engine_dir', '{image.scratch}/output', '--tokenizer_dir', '/store/model-1']" in output
+
+    def test_an_engine_that_does_not_load_is_broken_and_says_why(self, image: Image) -> None:
+        line = "Failed to deserialize cuda engine"
+        status, report, _ = self.try_engine(image, f"print({line!r}); raise SystemExit(1)")
+        assert (status, reason(report)) == (64, "EngineBroken")
+        assert line in message(report)
+        assert not (image.scratch / "build.json").exists(), "nothing is left that could be published"
+
+    def test_exit_status_0_without_a_token_is_not_enough(self, image: Image) -> None:
+        status, report, _ = self.try_engine(image, "print('bye')")
+        assert (status, reason(report)) == (64, "EngineBroken")
+        assert "generated nothing" in message(report)
+
+
+class TestProgress:
+    def test_the_rank_being_made_is_said(self, image: Image) -> None:
+        tool = (
+            "import time\nout = Path(sys.argv[4])\ncheckpoint(out)\nsecond = out / 'rank1.safetensors'\n"
+            "data = second.read_bytes(); second.unlink(); time.sleep(1.5); second.write_bytes(data); time.sleep(1.5)"
+        )
+        status, _, output = convert(image, tool)
+        assert status == 0, output
+        events = [json.loads(line) for line in output.splitlines() if line.startswith('{"event": "rank"')]
+        assert {"event": "rank", "rank": 2, "ranks": 2} in events
+
+    def test_a_failure_brings_its_last_lines_without_secrets(self, image: Image) -> None:
+        _, report, _ = convert(image, "print('token hf_abcdefghijklmno given'); print('last words'); sys.exit(3)")
+        assert report["failure"]["log"].splitlines()[-2:] == ["token *** given", "last words"]
+
+    def test_a_long_log_is_cut_before_the_message(self, image: Image) -> None:
+        tool = "print('x' * 3000); print('The cause is here. ' * 60); sys.exit(3)"
+        _, report, _ = convert(image, tool)
+        assert "The cause is here." in message(report)

@@ -6,7 +6,7 @@ import argparse
 import re
 
 import pytest
-from trtllm_standin import build_flags, convert_flags, quantize_command
+from trtllm_standin import build_flags, convert_flags, quantize_command, run_command
 
 from tests.unit.toolchain.standin import ROOTFS
 from trtllm_operator.catalog import Command, load_catalog
@@ -21,6 +21,7 @@ MODELS = ROOTFS / "app/all_models/inflight_batcher_llm"
         ("trtllm-build", build_flags.parser()),
         ("convert-llama", convert_flags.parser()),
         ("quantize", quantize_command.parser()),
+        ("run", run_command.parser()),
     ],
 )
 def test_commands_have_the_release_s_flags(command: str, parser: argparse.ArgumentParser) -> None:
