@@ -74,6 +74,7 @@ def engineartifact_crd() -> Crd:
             column("Type", ".spec.type", "Model, Checkpoint or Engine."),
             column("Phase", ".status.phase", "Pending, Running, Ready or Failed."),
             column("Reason", ".status.reason", "Why it is in that phase."),
+            column("Progress", ".status.progress", "How far the step that runs is."),
             column("Node", ".status.nodeName", "Node of the last attempt."),
             column("GPU", ".spec.inputs.gpu.product", "GPU the engine is for."),
             column("Seconds", ".status.durationSeconds", "Time the build took.", type_="integer"),
