@@ -11,12 +11,14 @@ import signal
 import socket
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
 from tests.cluster import build, components
 from tests.cluster.client import Client
 from tests.cluster.errors import ClusterError
+from tests.cluster.kubectl import kubectl
 from tests.cluster.waiting import wait_until
 
 START_SECONDS = 60
@@ -28,11 +30,13 @@ class ApiServer:
     """A context manager: a fresh API server with certificates, RBAC and the admission plugins of the local cluster.
 
     `controller_manager=True` also runs the controller-manager: ServiceAccounts, garbage collection, Jobs, Deployments.
-    Without it a namespace has no `default` ServiceAccount, so Pods are refused.
+    Without it a namespace has no `default` ServiceAccount, so Pods are refused. `definitions` are files with
+    CustomResourceDefinitions that are there before the controllers are, which would notice later ones after 30 s only.
     """
 
-    def __init__(self, *, controller_manager: bool = False) -> None:
+    def __init__(self, *, controller_manager: bool = False, definitions: Sequence[Path] = ()) -> None:
         self._with_controller_manager = controller_manager
+        self._definitions = definitions
         self._processes: list[subprocess.Popen[bytes]] = []
         self._directory: Path | None = None
         self._plane: components.ControlPlane | None = None
@@ -70,6 +74,8 @@ class ApiServer:
             self._run(binary, "apiserver", components.apiserver_flags(plane))
             api = Client(plane.kubeconfig("admin"))
             wait_until(lambda: self._alive() and api.ready(), START_SECONDS, "the API server to be ready")
+            for path in self._definitions:
+                kubectl(plane.kubeconfig("admin"), "apply", "--server-side", "-f", str(path))
             if self._with_controller_manager:
                 self._run(binary, "controller-manager", components.controller_manager_flags(plane))
                 wait_until(
@@ -81,6 +87,16 @@ class ApiServer:
             self.stop()
             raise
         self._plane = plane
+
+    def freeze(self) -> None:
+        """Neither the API server nor its store gets any more time, as on a machine that hangs."""
+        for process in self._processes[:2]:
+            process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """They go on where they were."""
+        for process in self._processes[:2]:
+            process.send_signal(signal.SIGCONT)
 
     def stop(self) -> None:
         """Ends the processes and removes everything they wrote. Safe to call twice."""

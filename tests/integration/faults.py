@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from types import TracebackType
@@ -16,6 +18,7 @@ from aiohttp import web
 from trtllm_operator.kube.config import ClusterConfig
 
 _WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+_LEASES = "/apis/coordination.k8s.io/"
 _NOT_FORWARDED = frozenset({"host", "content-length", "accept-encoding", "connection"})
 
 
@@ -30,10 +33,29 @@ class Fault(Enum):
     INTERNAL = "500"
 
 
+@dataclass(frozen=True)
+class Trap:
+    """Something that happens at one write; those of Leases do not count."""
+
+    number: int
+    """Of the write, from 1."""
+    after: bool
+    """The server has carried the write out and its answer is on the way; else the write is."""
+    act: Callable[[], Awaitable[bool]]
+    """Whether the write, or its answer, then goes on; its connection is cut otherwise."""
+    method: str = ""
+    """Only writes of this method, to a path that ends with `path`, count."""
+    path: str = ""
+
+    def counts(self, write: str) -> bool:
+        return write.startswith(self.method) and write.endswith(self.path)
+
+
 class FaultProxy:
     """Serves http://127.0.0.1 for one API server, with that server's credentials; an async context manager.
 
     `writes` counts requests that could change something, by method and path; `answers` those it answered itself.
+    `trap` is sprung by the write of its number.
     """
 
     def __init__(self, upstream: ClusterConfig) -> None:
@@ -45,6 +67,9 @@ class FaultProxy:
         self._watches: set[asyncio.BaseTransport] = set()
         self.writes: Counter[tuple[str, str]] = Counter()
         self.answers: Counter[Fault] = Counter()
+        self.trap: Trap | None = None
+        self.numbered: list[str] = []
+        """Method and path of the writes that count for a trap, in order."""
         self.url = ""
 
     async def __aenter__(self) -> FaultProxy:
@@ -104,15 +129,30 @@ class FaultProxy:
             await self._moving.wait()
             if (answer := self._answer(request, watching)) is not None:
                 return answer
-            if request.method in _WRITES:
-                self.writes[request.method, request.path] += 1
+            trap = self._count(request)
+            if trap and not trap.after and not await trap.act():
+                return _cut(request)
             if watching:
                 self._watches.add(transport)
-            return await self._forward(request)
+            return await self._forward(request, trap if trap and trap.after else None)
         finally:
             self._watches.discard(transport)
             if transport.is_closing():
                 self._connections.discard(transport)
+
+    def _count(self, request: web.Request) -> Trap | None:
+        """The trap that the request springs, if it is a write and any."""
+        if request.method not in _WRITES:
+            return None
+        self.writes[request.method, request.path] += 1
+        if request.path.startswith(_LEASES):
+            return None
+        write = f"{request.method} {request.path}"
+        self.numbered.append(write)
+        trap = self.trap
+        if trap is None or not trap.counts(write):
+            return None
+        return trap if sum(map(trap.counts, self.numbered)) == trap.number else None
 
     def _answer(self, request: web.Request, watching: bool) -> web.StreamResponse | None:
         """What the fault makes of a request, if anything."""
@@ -120,16 +160,14 @@ class FaultProxy:
             return None
         self.answers[self._fault] += 1
         if self._fault is Fault.KILL:
-            assert request.transport is not None
-            request.transport.abort()  # type: ignore[attr-defined]
-            return web.Response(status=500)
+            return _cut(request)
         if self._fault is Fault.GONE:
             return _status(200, 410, "Expired", "too old resource version", event=True)
         if self._fault is Fault.OVERLOADED:
             return _status(429, 429, "TooManyRequests", "too many requests", headers={"Retry-After": "1"})
         return _status(500, 500, "InternalError", "etcdserver: request timed out")
 
-    async def _forward(self, request: web.Request) -> web.StreamResponse:
+    async def _forward(self, request: web.Request, trap: Trap | None) -> web.StreamResponse:
         headers = {name: value for name, value in request.headers.items() if name.lower() not in _NOT_FORWARDED}
         if token := self._upstream.token():
             headers["Authorization"] = f"Bearer {token}"
@@ -137,6 +175,8 @@ class FaultProxy:
         url = self._upstream.server + request.raw_path
         async with self._session.request(request.method, url, data=body or None, headers=headers) as upstream:
             kept = {name: value for name, value in upstream.headers.items() if name in ("Content-Type", "Retry-After")}
+            if trap and not await trap.act():
+                return _cut(request)
             response = web.StreamResponse(status=upstream.status, headers=kept)
             await response.prepare(request)
             with contextlib.suppress(ConnectionError):
@@ -144,6 +184,13 @@ class FaultProxy:
                     await self._moving.wait()
                     await response.write(chunk)
             return response
+
+
+def _cut(request: web.Request) -> web.StreamResponse:
+    """Ends the request's connection; what is returned reaches nobody."""
+    if request.transport is not None:
+        request.transport.abort()
+    return web.Response(status=500)
 
 
 def _abort(transports: set[asyncio.BaseTransport]) -> None:

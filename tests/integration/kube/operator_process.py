@@ -1,4 +1,4 @@
-"""The sample operator as a process of its own: started, asked and ended as a kubelet would."""
+"""An operator as a process of its own: started, asked and ended as a kubelet would."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import asyncio
 import json
 import os
 import re
+import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
@@ -24,21 +26,20 @@ from trtllm_operator.kube.resource import LEASE, Resource
 _PORT = re.compile(r"/metrics on port (\d+)")
 
 
-class OperatorProcess:
-    """An async context manager; `log` is what it said."""
+class HostProcess:
+    """A process that runs a host; an async context manager. `log` is what it said."""
 
-    def __init__(self, kubeconfig: Path, options: Options, log: Path) -> None:
-        self._kubeconfig = kubeconfig
-        self._options = options
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
+        self._command = command
+        self._environment = environment
         self.log = log
 
-    async def __aenter__(self) -> OperatorProcess:
+    async def __aenter__(self) -> Self:
         with self.log.open("wb") as log:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
-                str(Path(__file__).with_name("sample_operator.py")),
-                json.dumps(asdict(self._options)),
-                env=os.environ | {"KUBECONFIG": str(self._kubeconfig)},
+                *self._command,
+                env=os.environ | self._environment,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -57,7 +58,7 @@ class OperatorProcess:
         # pytest shows this where a test failed.
         print(f"--- what the operator said ({self.log.name}):\n{self.log.read_text()}")
 
-    async def ready(self) -> OperatorProcess:
+    async def ready(self) -> Self:
         """Wait until it has filled its cache (or stands by for the Lease)."""
         await eventually(self._is_ready, "the operator to be ready")
         return self
@@ -130,8 +131,20 @@ class OperatorProcess:
         async with asyncio.timeout(15):
             return await self._process.wait()
 
+    async def over(self) -> int:
+        """Wait for its end, however long it lives; the exit code."""
+        return await self._process.wait()
+
     def kill(self) -> None:
         self._process.kill()
+
+    def freeze(self) -> None:
+        """It gets no more time, as on a machine that hangs."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """It goes on where it was."""
+        self._process.send_signal(signal.SIGCONT)
 
     async def _reported_port(self) -> str:
         if self._process.returncode is not None:
@@ -142,3 +155,11 @@ class OperatorProcess:
     async def _is_ready(self) -> bool:
         async with self._session.get(f"http://127.0.0.1:{self._port}/readyz") as response:
             return response.status == 200
+
+
+class OperatorProcess(HostProcess):
+    """The sample operator."""
+
+    def __init__(self, kubeconfig: Path, options: Options, log: Path) -> None:
+        program = str(Path(__file__).with_name("sample_operator.py"))
+        super().__init__([program, json.dumps(asdict(options))], {"KUBECONFIG": str(kubeconfig)}, log)
