@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from ..api.common import PersistentVolumeClaimModel
 from ..api.engineartifact import (
+    DEFAULT_GPU_RESOURCE,
     ArtifactType,
     CalibrationSource,
     EngineArtifactSpec,
@@ -115,7 +116,7 @@ def policy(spec: LLMEngineSpec, artifact: EngineArtifactSpec, numbers: Mapping[s
         resources=None if is_model else build.resources,
         planned=None if is_model else _planned(artifact, numbers, max(gpus, 1)),
         gpus=gpus,
-        gpu_product=gpu.product if gpus and artifact.type == "Checkpoint" else None,
+        gpu_product=gpu.product if gpus and not artifact.inputs.gpu and gpu.resource == DEFAULT_GPU_RESOURCE else None,
         timeout_seconds=build.timeout_seconds or _timeout_seconds(artifact, numbers),
         max_attempts=build.max_attempts,
         token_secret_ref=hub.token_secret_ref if hub and is_model else None,

@@ -217,6 +217,7 @@ def _toolchain_pod(
         "output": f"{SCRATCH}/output",
         "expected": spec.expected.dump() if spec.expected else {},
         "gpu": inputs.gpu.dump() if inputs.gpu else None,
+        "gpus": gpus,
         **({"model": f"{STORE}/{model}"} if model else {}),
         **({"calibration": f"{SCRATCH}/calibration"} if calibrates else {}),
     }

@@ -70,13 +70,18 @@ def visible() -> tuple[Gpu, ...]:
         raise StepError("GpuUnavailable", f"nvidia-smi gave what is not a GPU: {answer.stdout.strip()[:500]}") from None
 
 
+def require_count(gpus: Sequence[Gpu], count: int, *, what: str) -> None:
+    """Check that there are enough GPUs."""
+    if len(gpus) < count:
+        raise StepError("GpuUnavailable", f"{what} needs {count} GPUs; this container sees {len(gpus)}", retryable=True)
+
+
 def require(gpus: Sequence[Gpu], wanted: Mapping[str, str], count: int, *, what: str) -> None:
     """Check that there are enough GPUs and that all are of the wanted class.
 
     `wanted` is {"product": the node label's word, "computeCapability": "9.0"}; `what` names what is bound to it.
     """
-    if len(gpus) < count:
-        raise StepError("GpuUnavailable", f"{what} needs {count} GPUs; this container sees {len(gpus)}", retryable=True)
+    require_count(gpus, count, what=what)
     product = _PRODUCT_SUFFIX.sub("", wanted["product"])
     for gpu in gpus:
         if gpu.compute_capability != wanted["computeCapability"] or label(gpu.name) != product:

@@ -30,8 +30,8 @@ def build(spec: Mapping[str, Any]) -> dict[str, Any]:
     """Make an engine and return the facts of the build, which are also left in build.json beside the output.
 
     `spec`: {"artifact": name, "command": [...] with {parent} and {output} in it, "parent" and "output": directories,
-    "expected": the API's Expectation, "gpu": {"product", "computeCapability"} or null, and where there are "model" and
-    "calibration": further directories}.
+    "expected": the API's Expectation, "gpu": {"product", "computeCapability"} or null, "gpus": how many, and where
+    there are "model" and "calibration": further directories}.
     """
     return _produce(spec, output.verify_engine, ".engine")
 
@@ -92,11 +92,14 @@ def library_version() -> str | None:
 
 
 def _gpu(spec: Mapping[str, Any]) -> gpu.Gpu | None:
-    wanted = spec.get("gpu")
-    if not wanted:
+    """The first of the GPUs that the step was given; None for a step that needs none."""
+    wanted, count = spec.get("gpu"), spec.get("gpus", 1 if spec.get("gpu") else 0)
+    if not count:
         return None
     seen = gpu.visible()
-    gpu.require(seen, wanted, 1, what=f"{spec['artifact']}")
+    gpu.require_count(seen, count, what=spec["artifact"])
+    if wanted:
+        gpu.require(seen, wanted, count, what=spec["artifact"])
     return seen[0]
 
 
