@@ -1,0 +1,63 @@
+"""Formats that calibrate, and stages of a pipeline: each really rounds or cuts the weights, and still answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from demo.kubectl import Kubectl, Obj
+
+from .smollm2 import answer, delete, llmengine, wait_ready
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+QUESTION = "Name three primary colors."
+FEW = {"samples": 4, "maxSeqLen": 48}
+"""The stand-in calibrates on the CPU."""
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(namespace: Kubectl) -> Iterator[None]:
+    yield
+    for engine in namespace.items("llmengines"):
+        delete(namespace, engine["metadata"]["name"])
+
+
+def artifacts(kubectl: Kubectl, type_: str) -> list[Obj]:
+    return [a for a in kubectl.items("engineartifacts") if a["spec"]["type"] == type_]
+
+
+def quantised(kubectl: Kubectl, name: str, **precision: Any) -> Obj:
+    """Serve it, and the checkpoint it was made from."""
+    before = {a["metadata"]["name"] for a in artifacts(kubectl, "Checkpoint")}
+    kubectl.apply(llmengine(name, precision={**precision, "calibration": FEW}))
+    wait_ready(kubectl, name)
+    (made,) = [a for a in artifacts(kubectl, "Checkpoint") if a["metadata"]["name"] not in before]
+    return made
+
+
+def test_two_stages_answer_as_one_does(namespace: Kubectl) -> None:
+    namespace.apply(llmengine("pp1"), llmengine("pp2", parallelism={"pipeline": 2}))
+    wait_ready(namespace, "pp1")
+    wait_ready(namespace, "pp2")
+    one, two = (answer(namespace, question=QUESTION, name=name) for name in ("pp1", "pp2"))
+    assert one
+    assert two == one
+    (pod,) = namespace.items("pods", "-l", "llmengine.dev/engine=pp2,llmengine.dev/target=h100")
+    assert pod["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "2"
+
+
+def test_fp8_weights_and_an_fp8_cache(namespace: Kubectl) -> None:
+    checkpoint = quantised(namespace, "fp8", quantization="fp8", kvCache="fp8")
+    assert "Paris" in answer(namespace, name="fp8")
+    assert checkpoint["spec"]["policy"]["gpus"] == 1, "calibration needs a GPU, and one holds this model"
+    assert "--calib_size 4 --calib_max_seq_length 48" in " ".join(checkpoint["spec"]["inputs"]["command"])
+    assert checkpoint["status"]["gpu"] is not None
+    (engine,) = artifacts(namespace, "Engine")
+    assert engine["status"]["sizeBytes"] < 200_000_000, "half of what 135 million parameters take in bfloat16"
+
+
+def test_four_bit_weights_in_groups_of_64(namespace: Kubectl) -> None:
+    quantised(namespace, "awq", quantization="int4_awq", groupSize=64)
+    assert "Paris" in answer(namespace, name="awq")
