@@ -121,3 +121,9 @@ def engine(make_model: MakeModel, convert: Callable[..., Path], build: Callable[
         return build(convert(make_model(**overrides), *flags))
 
     return make
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """trtllm-build writes its timing cache to the working directory, as the real one does."""
+    monkeypatch.chdir(tmp_path)
