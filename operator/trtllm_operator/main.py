@@ -63,8 +63,18 @@ def main() -> int:
 
 
 def read_catalog(corrections: Path) -> Catalog:
-    """The catalogue with the cluster's own files merged over it: those of a ConfigMap, where there is one."""
-    return load_catalog({path.name: path.read_text() for path in corrections.glob("*.yaml")})
+    """The catalogue with the cluster's own files merged over it: those of a ConfigMap, where there is one.
+
+    Raises CatalogError for files that cannot be used. The process ends then rather than go on without them: what they
+    correct would be built wrongly, and during a rollout the Pod with the catalogue before goes on working.
+    """
+    texts: dict[str, str] = {}
+    for path in sorted(corrections.glob("[!.]*")):
+        try:
+            texts[path.name] = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise CatalogError(f"catalogue file {path.name} cannot be read: {error}") from None
+    return load_catalog(texts)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ class ExtraFlag(Object):
     """A flag of trtllm-build that the API has no field for."""
 
     name: Annotated[str, Field(pattern=r"^--[a-z][a-z0-9_]*$", max_length=64)]
-    """The flag, for example --reduce_fusion; `llmengine catalog` lists those that the release allows."""
+    """The flag, for example --reduce_fusion; `llmengine flags RELEASE trtllm-build` marks those that are allowed."""
     value: Annotated[str | None, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=64)] = None
     """Its value; absent for a flag that takes none."""
 

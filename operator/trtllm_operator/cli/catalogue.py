@@ -69,19 +69,25 @@ def show_flags(release: Release, command: str, output: Output) -> int:
         structured(_command_object(found), output)
         return 0
     table(
-        ("FLAG", "TYPE", "DEFAULT", "CHOICES", "NOTE"),
+        ("FLAG", "TYPE", "DEFAULT", "EXTRA", "CHOICES", "NOTE"),
         [
             (
                 " ".join((f.name, *f.aliases)),
                 f.type,
                 "-" if f.default is None else str(f.default),
-                " ".join(f.choices),
+                "yes" if f.extra else "",
+                _wrapped(f.choices),
                 f.note,
             )
             for f in found.flags.values()
         ],
     )
     return 0
+
+
+def _wrapped(choices: tuple[str, ...], most: int = 8) -> str:
+    """The first choices: a line stays readable, and `-o yaml` has them all."""
+    return " ".join(choices[:most]) + (f" and {len(choices) - most} more" if len(choices) > most else "")
 
 
 def _command_object(command: Command) -> dict[str, Any]:
@@ -91,7 +97,14 @@ def _command_object(command: Command) -> dict[str, Any]:
         "needsGpu": command.needs_gpu,
         "source": command.source,
         "flags": [
-            {"name": f.name, "type": f.type, "default": f.default, "choices": list(f.choices), "note": f.note}
+            {
+                "name": f.name,
+                "type": f.type,
+                "default": f.default,
+                "choices": list(f.choices),
+                "allowedInExtraFlags": f.extra,
+                "note": f.note,
+            }
             for f in command.flags.values()
         ],
     }

@@ -197,7 +197,7 @@ def flags(
     catalog: CatalogFiles = None,
     output: OutputOption = "table",
 ) -> None:
-    """List the flags of a release's command."""
+    """List the flags of a release's command, and which of them spec.build.extraFlags takes."""
 
     def command() -> int:
         from .catalogue import show_flags

@@ -9,11 +9,12 @@ from datetime import datetime, timedelta
 from ..api.llmengine import LLMEngineSpec, LLMEngineStatus, ResolvedModel
 from ..build import attempt
 from ..build.chain import chain
-from ..build.failures import Failure
+from ..build.failures import Failure, pause_seconds, retry_hint
 from ..build.inspection import RETRY_SECONDS, inspection_job, source_hash
 from ..catalog import Release, UnknownRelease
-from ..objects import NO_MATCHING_NODE, Obj
+from ..objects import NO_MATCHING_NODE, RETRY, Obj, annotation
 from ..planning.model import ModelFacts, ModelUnreadable, read_report
+from ..planning.nearest import nearest, suggestions_text
 from ..planning.numbers import plan_numbers
 from ..planning.overrides import effective_spec
 from ..planning.targets import ConcreteTarget
@@ -77,12 +78,17 @@ def resolve_model(seen: EngineSnapshot, spec: LLMEngineSpec, status: LLMEngineSt
 
 
 def _inspection_failed(seen: EngineSnapshot, job: Obj, failure: Failure, time: str) -> Wait:
+    if annotation(job, RETRY) != annotation(seen.engine, RETRY):
+        return Wait("InspectingModel", "the model's config is about to be read again", delete=(job,))
     if not failure.retryable:
-        return Wait(failure.reason, failure.message, stalled=True, refused=failure.reason == "ModelUnreadable")
-    left = (datetime.fromisoformat(time) + timedelta(seconds=RETRY_SECONDS) - seen.now).total_seconds()
+        hint = retry_hint("llmengine", seen.engine["metadata"]["name"]) if failure.kind.outside else ""
+        refused = failure.reason == "ModelUnreadable"
+        return Wait(failure.reason, failure.message + hint, stalled=True, refused=refused)
+    pause = max(RETRY_SECONDS, pause_seconds(failure, 1))
+    left = (datetime.fromisoformat(time) + timedelta(seconds=pause) - seen.now).total_seconds()
     if left <= 0:
         return Wait(failure.reason, failure.message, delete=(job,))
-    return Wait(failure.reason, f"{failure.message} (tried again every {RETRY_SECONDS} s)", again_seconds=left)
+    return Wait(failure.reason, f"{failure.message} (tried again every {pause} s)", again_seconds=left)
 
 
 def _resolved(job: Obj, spec: LLMEngineSpec, report: Mapping[str, object]) -> ResolvedModel | Wait:
@@ -135,7 +141,8 @@ def decide(
         elif plan.errors and one.spec_target in works:
             targets[one.name] = _unsupported(seen, one, plan)
         else:
-            problems += [m for m in (f"{one.name}: {c}" for c in plan.errors) if m not in problems]
+            said = [*map(str, plan.errors), *_passing(effective_spec(spec, one.target), facts, release, one)]
+            problems += [m for m in (f"{one.name}: {s}" for s in said) if m not in problems]
     if problems:
         return Wait("Refused", "; ".join(_merged(problems, [c.name for c in unbound])), stalled=True, refused=True)
     for one in unbound:
@@ -145,6 +152,12 @@ def decide(
                 seen, own, one, names[one.name], model, facts, release, image, plans[one.name]
             )
     return Wanted(model, targets)
+
+
+def _passing(spec: LLMEngineSpec, facts: ModelFacts, release: Release, one: ConcreteTarget) -> tuple[str, ...]:
+    """The nearest values with which a refused target would pass."""
+    found = nearest(spec, facts, release, one.gpu) if one.gpu else ()
+    return (f"it {suggestions_text(found)}",) if found else ()
 
 
 def _unsupported(seen: EngineSnapshot, concrete: ConcreteTarget, plan: TargetPlan) -> Wait:

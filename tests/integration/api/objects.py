@@ -47,6 +47,12 @@ _RESOURCES: Obj = {
     "limits": {"cpu": "1500m", "memory": "0.5Gi", "ephemeral-storage": "1G"},
 }
 
+_CALIBRATION: Obj = {
+    "dataset": {"persistentVolumeClaim": {"claimName": "texts", "path": "english"}},
+    "samples": 64,
+    "maxSeqLen": 1024,
+}
+
 FULL_ENGINE: Obj = {
     **MINIMAL_ENGINE,
     "metadata": {"name": "a" + "-" * 34 + "z"},
@@ -59,14 +65,55 @@ FULL_ENGINE: Obj = {
                 "tokenSecretRef": {"name": "hub", "key": "token"},
             }
         },
-        "precision": {"dtype": "bfloat16", "quantization": "fp8", "kvCache": "fp8"},
+        "precision": {
+            "dtype": "bfloat16",
+            "quantization": "fp8",
+            "kvCache": "fp8",
+            "groupSize": 64,
+            "calibration": _CALIBRATION,
+        },
         "parallelism": {"tensor": 8, "pipeline": 8},
         "budgets": {**MINIMAL_ENGINE["spec"]["budgets"], "maxInputLen": 2047, "maxBeamWidth": 4},
         "targets": [
             {"name": "h100", "gpu": {"product": "NVIDIA-H100-80GB-HBM3"}, "replicas": 0},
-            {"name": "an-h200-in-paris", "gpu": {"product": "NVIDIA-H200"}, "replicas": 2},
+            {
+                "name": "an-h200-in-paris",
+                "gpu": {"product": "NVIDIA-H200"},
+                "replicas": 2,
+                "precision": {
+                    "dtype": "float16",
+                    "quantization": "int4_awq",
+                    "kvCache": "auto",
+                    "groupSize": 128,
+                    "calibration": _CALIBRATION,
+                },
+                "parallelism": {"tensor": 1, "pipeline": 1},
+                "budgets": {
+                    "maxBatchSize": 1,
+                    "maxInputLen": 4095,
+                    "maxSeqLen": 4096,
+                    "maxNumTokens": 8192,
+                    "maxBeamWidth": 1,
+                },
+                "serving": {
+                    **_PLACEMENT,
+                    "resources": _RESOURCES,
+                    "kvCacheFreeGpuMemoryPercent": 50,
+                    "maxQueueSize": 1,
+                },
+            },
         ],
-        "build": {**_PLACEMENT, "resources": _RESOURCES, "timeoutSeconds": 60, "maxAttempts": 1},
+        "build": {
+            **_PLACEMENT,
+            "resources": _RESOURCES,
+            "timeoutSeconds": 60,
+            "maxAttempts": 1,
+            "workers": 2,
+            "calibrationGpus": 4,
+            "extraFlags": [{"name": "--gemm_swiglu_plugin", "value": "fp8"}, {"name": "--fast_build"}],
+            "priorityClassName": "low",
+            "queueName": "builds",
+        },
         "serving": {
             **_PLACEMENT,
             "resources": _RESOURCES,
@@ -94,6 +141,10 @@ _POLICY: Obj = {
     "timeoutSeconds": 600,
     "maxAttempts": 3,
     "tokenSecretRef": {"name": "hub", "key": "token"},
+    "planned": {"hostMemoryBytes": 1, "ephemeralStorageBytes": 1, "sharedMemoryBytes": 1},
+    "gpuProduct": "NVIDIA-H100-80GB-HBM3",
+    "priorityClassName": "low",
+    "queueName": "builds",
 }
 _EXPECTED: Obj = {
     "release": "1.2.1",
@@ -107,6 +158,7 @@ _EXPECTED: Obj = {
     "maxSeqLen": 2048,
     "maxNumTokens": 2048,
     "maxBeamWidth": 1,
+    "trial": ["python3", "{output}", "{model}"],
 }
 _IMAGE = "registry.example/toolchain@sha256:" + "ab" * 32
 
@@ -145,6 +197,7 @@ CHECKPOINT: Obj = {
             "parent": MODEL["metadata"]["name"],
             "image": _IMAGE,
             "command": ["convert_checkpoint.py", "--model_dir", "{parent}"],
+            "calibration": {"claimName": "texts", "path": "english"},
             "storage": _STORAGE,
         },
         "expected": _EXPECTED,

@@ -81,6 +81,28 @@ BAD_ENGINES = [
     bad("spec.budgets.maxBeamWidth", 257, "should be less than or equal to 256"),
     bad("spec.parallelism.tensor", 0, "should be greater than or equal to 1"),
     bad("spec.parallelism.tensor", 65, "should be less than or equal to 64"),
+    # What a target says otherwise, alone and together with the spec.
+    bad(
+        "spec.targets.1.budgets",
+        {"maxSeqLen": 2047},
+        "a target's maxInputLen must be less than its maxSeqLen",
+        where="spec.targets",
+    ),
+    bad(
+        "spec.targets.1.budgets",
+        {"maxInputLen": 2048},
+        "a target's maxInputLen must be less than its maxSeqLen",
+        where="spec.targets",
+    ),
+    bad(
+        "spec.targets.1.parallelism",
+        {"pipeline": 16},
+        "a target's tensor x pipeline must be at most 64",
+        where="spec.targets",
+    ),
+    bad("spec.targets.1.parallelism.tensor", 0, "should be greater than or equal to 1"),
+    bad("spec.targets.1.precision", {"quantization": "fp9"}, "Unsupported value"),
+    bad("spec.targets.1.serving.replicas", 2, 'unknown field "spec.targets[1].serving.replicas"', where=""),
     bad(f"{TARGET}.replicas", -1, "should be greater than or equal to 0"),
     bad("spec.serving.kvCacheFreeGpuMemoryPercent", 100, "should be less than or equal to 99"),
     bad("spec.serving.maxQueueSize", -1, "should be greater than or equal to 0"),

@@ -144,6 +144,7 @@ def test_kubectl_get_shows_where_an_artefact_was_built(kubectl: Kubectl) -> None
         "phase": "Ready",
         "reason": "Published",
         "attempt": 2,
+        "progress": "4/4",
         "nodeName": "h100-0",
         "durationSeconds": 75,
         "sizeBytes": 538_000_000_000,
@@ -161,6 +162,7 @@ def test_kubectl_get_shows_where_an_artefact_was_built(kubectl: Kubectl) -> None
         "GPU": "NVIDIA-H100-80GB-HBM3-MIG-1g.10gb",
         "SECONDS": "75",
         "ATTEMPT": "2",
+        "PROGRESS": "4/4",
     }
     (wide,) = table(kubectl.ok("get", "eart", "-o", "wide"))
     assert (wide["BYTES"], wide["PARENT"]) == ("538000000000", "checkpoint-0123456789abcdef0123")

@@ -117,3 +117,13 @@ def test_status_shows_the_plan_of_each_target() -> None:
     assert a100["longestPromptTokens"] == 2047
     assert {"engineHostMemoryBytes", "checkpointHostMemoryBytes", "engineBytes", "modelBytes"} <= set(a100)
     assert any("without KV-cache reuse" in warning for warning in a100["warnings"])
+
+
+def test_a_refusal_names_the_nearest_values_that_pass() -> None:
+    world = World()
+    world.put(engine(parallelism={"tensor": 2}))
+    world.run_everything()
+    live = world.get(LLM_ENGINE, "smol")
+    assert live is not None
+    message = next(c for c in live["status"]["conditions"] if c["type"] == "Validated")["message"]
+    assert message.endswith("it passes with parallelism.tensor 1"), "said once for both targets"
