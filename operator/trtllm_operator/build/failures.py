@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from ..objects import RETRY
+
 Growth = Literal["memory", "ephemeral-storage"]
 
 
@@ -44,6 +46,8 @@ class Kind:
     """The attempt is not over: it goes on by itself once the cause is gone."""
     stalls: bool = False
     """Of what waits: waiting alone does not help, a person has to act."""
+    outside: bool = False
+    """The remedy is no field of the spec: that it is done has to be said, with the retry annotation."""
 
 
 @dataclass(frozen=True)
@@ -100,8 +104,7 @@ _MEMORY_AND_DISK: Mapping[str, Kind] = {
         "Shared memory (/dev/shm) is too small.", "spec.parallelism, or report it: the size is planned"
     ),
     "DiskFull": Kind(
-        "A volume of the Pod is full, most often the store.",
-        "a larger claim, or fewer artefacts in it; then the retry annotation",
+        "A volume of the Pod is full, most often the store.", "a larger claim, or fewer artefacts in it", outside=True
     ),
     "NodeDiskFull": Kind(
         "The disk of the node is full, though the Pod is within its limit.",
@@ -152,6 +155,7 @@ _SPEC_AND_RELEASE: Mapping[str, Kind] = {
     "CheckpointBroken": Kind(
         "The checkpoint lacks tensors or has others than its config.json says.",
         "the model's files; delete the EngineArtifact of the checkpoint, and it is made again",
+        outside=True,
     ),
     "Internal": Kind("A step failed on its own account.", _REPORT, _ONCE),
     "StepFailed": Kind("A container ended without a report.", "what its last lines say", _LATER),
@@ -161,9 +165,10 @@ _MODEL_AND_STORE: Mapping[str, Kind] = {
     "DownloadRefused": Kind(
         "The hub refuses the download: 401 is a token that is missing, wrong or expired; 403 one without access, or a "
         "gated repository whose terms its account has not been granted.",
-        f"the Secret that {_TOKEN} names, or access on the hub; then the retry annotation",
+        f"the Secret that {_TOKEN} names, or access on the hub",
+        outside=True,
     ),
-    "ModelNotFound": Kind("There is no such repository, revision or directory (404).", "spec.model"),
+    "ModelNotFound": Kind("There is no such repository, revision or directory (404).", "spec.model", outside=True),
     "ModelUnreadable": Kind("The model's files are not what they should be.", "spec.model"),
     "ModelChanged": Kind("The files on the claim are not those that were inspected.", "another directory"),
     "TokenizerMissing": Kind("The model has no tokenizer that can be used.", "the model's files"),
@@ -181,10 +186,11 @@ _MODEL_AND_STORE: Mapping[str, Kind] = {
         "damaged there made again.",
         "",
         _REPAIRED,
+        outside=True,
     ),
     "StorageRefused": Kind(
         "The bucket's server refuses: wrong credentials, a missing permission, no such bucket, another region.",
-        "the Secret that credentialsSecretRef names, or the bucket's policy; then the retry annotation",
+        "the Secret that credentialsSecretRef names, or the bucket's policy",
     ),
     "StorageUnreachable": Kind(
         "The bucket's server cannot be reached, or answers 5xx.", "network or endpoint", _SOURCE_BUSY
@@ -203,7 +209,9 @@ _NODES_AND_CLUSTER: Mapping[str, Kind] = {
     "GpuRequestRefused": Kind(
         "The device plugin refuses this many shared GPUs in one container.", "whole GPUs, or spec.parallelism 1"
     ),
-    "DriverTooOld": Kind("The node's driver is older than the image's CUDA needs.", "the driver, or an older release"),
+    "DriverTooOld": Kind(
+        "The node's driver is older than the image's CUDA needs.", "the driver, or an older release", outside=True
+    ),
     "ImagePlatformMismatch": Kind(
         "The image does not exist for the node's processor architecture.",
         "spec.build.nodeSelector kubernetes.io/arch, or an image for that architecture",
@@ -280,6 +288,11 @@ SECTIONS: Mapping[str, Mapping[str, Kind]] = {
 """Of servers the kubelet restarts the container whatever the reason; the operator reports it."""
 
 KINDS: Mapping[str, Kind] = {reason: kind for section in SECTIONS.values() for reason, kind in section.items()}
+
+
+def retry_hint(kind: str, name: str) -> str:
+    """What says that the remedy is done, where it is no field of the spec."""
+    return f" (once that is done: kubectl annotate {kind} {name} {RETRY}=$(date +%s) --overwrite)"
 
 
 def pause_seconds(failure: Failure, failures: int) -> int:

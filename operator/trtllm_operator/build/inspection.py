@@ -7,7 +7,7 @@ from typing import Any
 from ..api.engineartifact import Policy
 from ..api.llmengine import LLMEngineSpec
 from ..config import OperatorConfig
-from ..objects import ENGINE, MANAGED, SCRATCH, Obj, owner_reference, short_hash
+from ..objects import ENGINE, MANAGED, RETRY, SCRATCH, Obj, annotation, owner_reference, short_hash
 from .jobs import MODEL_SOURCE, base_pod, job_spec, step_container, with_model_source
 
 TIMEOUT_SECONDS = 600
@@ -52,6 +52,7 @@ def inspection_job(owner: Obj, spec: LLMEngineSpec, config: OperatorConfig) -> d
             "name": inspection_name(meta["name"], spec),
             "namespace": meta["namespace"],
             "labels": labels,
+            **({"annotations": {RETRY: asked}} if (asked := annotation(owner, RETRY)) else {}),
             "ownerReferences": [owner_reference(owner)],
         },
         "spec": job_spec(labels, pod, TIMEOUT_SECONDS),

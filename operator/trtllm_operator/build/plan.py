@@ -29,7 +29,7 @@ from ..objects import (
 from ..planning.gpu_classes import inventory, sought_class
 from ..planning.gpu_nodes import read_node
 from . import attempt
-from .failures import Failure, pause_seconds
+from .failures import Failure, pause_seconds, retry_hint
 from .history import History, failure_of, number, recall, superseded
 from .jobs import attempt_job, policy_hash
 from .progress import progress
@@ -224,7 +224,7 @@ def _after_failure(
         "start_time": last.start_time,
     }
     times = past.counts.get(last.reason, 0)
-    if (final := _final(spec, past, failure, times, last.number)) is not None:
+    if (final := _final(spec, seen.artifact["metadata"]["name"], past, failure, times, last.number)) is not None:
         return _Outcome("Failed", failure.reason, failure.message + final, stalled=True, facts=facts)
     pause = pause_seconds(failure, max(times, 1))
     ended = datetime.fromisoformat(last.end_time) if last.end_time else seen.now
@@ -241,11 +241,11 @@ def _after_failure(
     return _Outcome("Pending", failure.reason, message, again_seconds=left, facts=facts)
 
 
-def _final(spec: EngineArtifactSpec, past: History, failure: Failure, times: int, last: int) -> str | None:
+def _final(spec: EngineArtifactSpec, name: str, past: History, failure: Failure, times: int, last: int) -> str | None:
     """What to add to the message when there is no further attempt; None when there is one."""
     retry = failure.kind.retry
     if retry is None:
-        return ""
+        return retry_hint("eart", name) if failure.kind.outside else ""
     if own := own_limit(spec, failure.reason):
         return f" (attempt {last}; its limit of {own} is spec.build.resources' own, which the operator does not exceed)"
     if retry.counted and past.counted >= spec.policy.max_attempts:

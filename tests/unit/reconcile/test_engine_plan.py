@@ -218,7 +218,12 @@ def test_a_wrong_token_ends_in_a_condition_and_starts_nothing(world: World) -> N
     world.settle()
     assert condition(world, "Stalled")["reason"] == "DownloadRefused"
     assert "hub-token" in condition(world, "Stalled")["message"]
+    assert "kubectl annotate llmengine smol llmengine.dev/retry" in condition(world, "Stalled")["message"]
     assert world.find(ENGINE_ARTIFACT) == []
+    asked = state(world)
+    world.put({**asked, "metadata": {**asked["metadata"], "annotations": {"llmengine.dev/retry": "1"}}})
+    world.run_everything()
+    assert condition(world, "Ready")["status"] == "True", "the Secret is right now, and nothing else has changed"
 
 
 def test_an_inspection_that_failed_for_a_passing_reason_is_repeated(world: World) -> None:
