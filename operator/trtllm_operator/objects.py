@@ -25,7 +25,7 @@ POLICY_HASH = f"{GROUP}/policy-hash"
 RETRY = f"{GROUP}/retry"
 
 USER_ID = 65532
-STORE, SCRATCH, RUNNER = "/store", "/scratch", "/opt/llmengine"
+SCRATCH, RUNNER = "/scratch", "/opt/llmengine"
 PRODUCT_LABEL = "nvidia.com/gpu.product"
 MAJOR_LABEL, MINOR_LABEL = "nvidia.com/gpu.compute.major", "nvidia.com/gpu.compute.minor"
 MEMORY_LABEL, COUNT_LABEL = "nvidia.com/gpu.memory", "nvidia.com/gpu.count"
@@ -126,33 +126,6 @@ def tolerations(placement: common.NodePlacement, *, gpu: bool) -> list[dict[str,
 
 def env(values: Mapping[str, str]) -> list[dict[str, str]]:
     return [{"name": name, "value": value} for name, value in values.items()]
-
-
-def volumes(claim_name: str, *, runner: str | None = None, shared_memory: bool = False) -> list[dict[str, Any]]:
-    """The store, scratch space, a writable /tmp; with `runner` its ConfigMap."""
-    out: list[dict[str, Any]] = [
-        {"name": "store", "persistentVolumeClaim": {"claimName": claim_name}},
-        {"name": "scratch", "emptyDir": {}},
-        {"name": "tmp", "emptyDir": {}},
-    ]
-    if shared_memory:
-        out.append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}})
-    if runner:
-        out.append({"name": "runner", "configMap": {"name": runner}})
-    return out
-
-
-def mounts(*, store_writable: bool = False, runner: bool = False, shared_memory: bool = False) -> list[dict[str, Any]]:
-    """Mounts for `volumes`, the same paths in every container; only publication gets a writable store."""
-    store: dict[str, Any] = {"name": "store", "mountPath": STORE}
-    if not store_writable:
-        store["readOnly"] = True
-    out = [store, {"name": "scratch", "mountPath": SCRATCH}, {"name": "tmp", "mountPath": "/tmp"}]  # noqa: S108 (in the Pod)
-    if shared_memory:
-        out.append({"name": "shm", "mountPath": "/dev/shm"})  # noqa: S108 (in the Pod)
-    if runner:
-        out.append({"name": "runner", "mountPath": RUNNER, "readOnly": True})
-    return out
 
 
 def runner_config_map(runner: Runner, namespace: str) -> dict[str, Any]:

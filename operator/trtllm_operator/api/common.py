@@ -85,12 +85,76 @@ class PersistentVolumeClaimStore(Object):
     """Name of the PersistentVolumeClaim."""
 
 
-@Cel("has(self.persistentVolumeClaim)", message="name a store: persistentVolumeClaim")
-class Storage(Object):
-    """Where engines are kept."""
+class SecretReference(Object):
+    """A Secret in the same namespace."""
+
+    name: Name
+    """Name of the Secret."""
+
+
+class S3Location(Object):
+    """A place in a bucket of an S3-compatible server."""
+
+    bucket: Annotated[str, Field(min_length=3, max_length=63, pattern=r"^[a-z0-9][a-z0-9.-]*[a-z0-9]$")]
+    """Name of the bucket."""
+    prefix: Annotated[
+        str,
+        Field(max_length=256, pattern=r"^([A-Za-z0-9_][A-Za-z0-9._=/-]*[A-Za-z0-9_=-]|[A-Za-z0-9_]?)$"),
+        Cel("!self.contains('..') && !self.contains('//')", message="prefix must contain neither '..' nor '//'"),
+    ] = ""
+    """What the keys begin with, without a slash at the end; empty is the whole bucket."""
+    endpoint: Annotated[str | None, Field(max_length=256, pattern=r"^https?://[A-Za-z0-9.\[\]:-]+$")] = None
+    """Address of the server, for example https://minio.storage:9000; absent is Amazon S3."""
+    region: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[a-z0-9-]+$")] = "us-east-1"
+    """Region of the bucket; other servers than Amazon's mostly take us-east-1."""
+
+
+class S3Model(S3Location):
+    """A model whose config.json, tokenizer files and safetensors are objects directly below the prefix."""
+
+    credentials_secret_ref: SecretReference | None = None
+    """Secret with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and where they are needed AWS_SESSION_TOKEN and ca.crt;
+    absent is a public bucket. Files where the model is inspected and fetched, and nowhere else."""
+
+
+class S3Store(S3Location):
+    """Objects of a bucket. Servers download what they serve into their nodes' ephemeral storage as they start."""
+
+    credentials_secret_ref: SecretReference
+    """Secret with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and where they are needed AWS_SESSION_TOKEN and ca.crt.
+    Files in containers of the operator's own image, and nowhere else."""
+
+
+@Cel(
+    "(has(self.persistentVolumeClaim) ? 1 : 0) + (has(self.s3) ? 1 : 0) == 1",
+    message="give exactly one of persistentVolumeClaim and s3",
+)
+class StoreLocation(Object):
+    """Which store: part of what an artefact is."""
 
     persistent_volume_claim: PersistentVolumeClaimStore | None = None
     """A shared volume."""
+    s3: S3Location | None = None
+    """A bucket."""
+
+
+@Cel(
+    "(has(self.persistentVolumeClaim) ? 1 : 0) + (has(self.s3) ? 1 : 0) == 1",
+    message="name exactly one store: persistentVolumeClaim or s3",
+)
+class Storage(Object):
+    """Where engines are kept: exactly one store."""
+
+    persistent_volume_claim: PersistentVolumeClaimStore | None = None
+    """A shared volume."""
+    s3: S3Store | None = None
+    """A bucket of an S3-compatible server."""
+
+    @property
+    def location(self) -> StoreLocation:
+        """The store without what opens it."""
+        s3 = S3Location(**self.s3.model_dump(exclude={"credentials_secret_ref"})) if self.s3 else None
+        return StoreLocation(persistent_volume_claim=self.persistent_volume_claim, s3=s3)
 
 
 class NodePlacement(Object):

@@ -6,7 +6,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from .common import NodePlacement, ResourceRequirements, SecretKeyReference, Storage
+from .common import (
+    NodePlacement,
+    ResourceRequirements,
+    S3Location,
+    SecretKeyReference,
+    SecretReference,
+    StoreLocation,
+)
 from .conditions import Conditions
 from .markers import Cel, ListMap, Name, Object, Status
 
@@ -54,9 +61,16 @@ class PinnedPersistentVolumeClaim(Object):
     """Of the files' identity as inspected; a directory that has changed since is refused."""
 
 
+class PinnedS3(S3Location):
+    """Objects below a prefix of a bucket, as they were when they were inspected."""
+
+    digest: Digest
+    """Of the objects' identity as inspected; others are refused."""
+
+
 @Cel(
-    "(has(self.huggingFace) ? 1 : 0) + (has(self.persistentVolumeClaim) ? 1 : 0) == 1",
-    message="give exactly one of huggingFace and persistentVolumeClaim",
+    "(has(self.huggingFace) ? 1 : 0) + (has(self.persistentVolumeClaim) ? 1 : 0) + (has(self.s3) ? 1 : 0) == 1",
+    message="give exactly one of huggingFace, persistentVolumeClaim and s3",
 )
 class PinnedModel(Object):
     """A model source at exactly one content."""
@@ -65,6 +79,8 @@ class PinnedModel(Object):
     """A repository of the hub."""
     persistent_volume_claim: PinnedPersistentVolumeClaim | None = None
     """A directory on a claim."""
+    s3: PinnedS3 | None = None
+    """Objects of a bucket."""
 
 
 class CalibrationSource(Object):
@@ -104,7 +120,7 @@ class Inputs(Object):
     """Effective command line; {parent} and {output} stand for the mounted directories."""
     gpu: GpuClass | None = None
     """GPU that an Engine is built on and for."""
-    storage: Storage
+    storage: StoreLocation
     """Where the artefact is kept."""
     calibration: CalibrationSource | None = None
     """Texts on a claim that a Checkpoint is calibrated with."""
@@ -145,7 +161,7 @@ class PlannedResources(Object):
     host_memory_bytes: Annotated[int | None, Field(ge=0)] = None
     """Host memory, requested and limited alike."""
     ephemeral_storage_bytes: Annotated[int | None, Field(ge=0)] = None
-    """Files it leaves on its node's disk before they are published."""
+    """Files it needs on its node's disk: what it makes, before it is published, and what was brought there for it."""
     shared_memory_bytes: Annotated[int | None, Field(ge=0)] = None
     """Size of /dev/shm."""
 
@@ -163,6 +179,10 @@ class Policy(NodePlacement):
     """Attempts before it is given up."""
     token_secret_ref: SecretKeyReference | None = None
     """Token for the model's source."""
+    model_secret_ref: SecretReference | None = None
+    """Credentials of the bucket that the model comes from."""
+    store_secret_ref: SecretReference | None = None
+    """Credentials of the bucket that the artefact is kept in."""
     planned: PlannedResources | None = None
     """What was computed of the build; `resources` stand above it."""
     gpu_product: Annotated[str | None, Field(max_length=63)] = None

@@ -12,6 +12,7 @@ from .common import (
     NodePlacement,
     PersistentVolumeClaimModel,
     ResourceRequirements,
+    S3Model,
     SecretKeyReference,
     Storage,
     TargetName,
@@ -83,8 +84,8 @@ class HuggingFaceModel(Object):
 
 
 @Cel(
-    "(has(self.huggingFace) ? 1 : 0) + (has(self.persistentVolumeClaim) ? 1 : 0) == 1",
-    message="give exactly one of huggingFace and persistentVolumeClaim",
+    "(has(self.huggingFace) ? 1 : 0) + (has(self.persistentVolumeClaim) ? 1 : 0) + (has(self.s3) ? 1 : 0) == 1",
+    message="give exactly one of huggingFace, persistentVolumeClaim and s3",
 )
 class ModelSource(Object):
     """Where the model comes from: exactly one source."""
@@ -93,6 +94,8 @@ class ModelSource(Object):
     """A repository of the Hugging Face hub."""
     persistent_volume_claim: PersistentVolumeClaimModel | None = None
     """A directory on a claim."""
+    s3: S3Model | None = None
+    """Objects of a bucket."""
 
 
 class Precision(Object):
@@ -254,6 +257,8 @@ class ResolvedModel(Status):
     """The commit, or a digest of the files' identity for a claim."""
     architecture: Word
     """Class of the model, as config.json names it."""
+    largest_file_bytes: Count | None = None
+    """The largest of its files: what a node holds at a time while they pass into a bucket."""
     facts: Annotated[
         dict[str, int | float | str | bool | None], Field(max_length=128), Extension("preserve-unknown-fields", True)
     ] = {}

@@ -15,6 +15,7 @@ from ..api.engineartifact import (
     PinnedHuggingFace,
     PinnedModel,
     PinnedPersistentVolumeClaim,
+    PinnedS3,
     PlannedResources,
     Policy,
 )
@@ -33,15 +34,19 @@ RANK_SECONDS = 900
 CALIBRATION_SECONDS = 7200
 """AWQ takes tens of minutes (blogs/quantization-in-TRT-LLM.md)."""
 OVERHEAD_BYTES = 256 << 20
+FILES_AT_ONCE = 2
+"""Files of a model that are on their way into a bucket at a time (steps/object_store.py)."""
 SHARED_MEMORY_BYTES = 1 << 30
 """Of /dev/shm with several processes: NCCL fails with less (troubleshooting.md)."""
 SMALL_SHARED_MEMORY_BYTES = 64 << 20
 
 
 def pin(spec: LLMEngineSpec, revision: str) -> PinnedModel:
-    """The model source at the commit, or the content digest of a claim, that the inspection found."""
+    """The model source at the commit, or the digest of what is in a claim or a bucket, that the inspection found."""
     if hub := spec.model.hugging_face:
         return PinnedModel(hugging_face=PinnedHuggingFace(repo=hub.repo, commit=revision))
+    if s3 := spec.model.s3:
+        return PinnedModel(s3=PinnedS3(**s3.model_dump(exclude={"credentials_secret_ref"}), digest=revision))
     claim = spec.model.persistent_volume_claim
     assert claim is not None
     return PinnedModel(
@@ -64,7 +69,7 @@ def chain(
 
     `image` is the toolchain image by digest.
     """
-    storage, dataset = spec.storage, spec.precision.calibration.dataset
+    storage, dataset = spec.storage.location, spec.precision.calibration.dataset
 
     def artifact(type_: ArtifactType, inputs: Inputs, gpus: int = 0) -> Artifact:
         wanted = None if type_ == "Model" else expectation(spec, facts, release, engine=type_ == "Engine")
@@ -107,19 +112,21 @@ def _calibration_source(claim: PersistentVolumeClaimModel) -> CalibrationSource:
 def policy(spec: LLMEngineSpec, artifact: EngineArtifactSpec, numbers: Mapping[str, int], gpu: GpuClass) -> Policy:
     """How the artefact is built, as the spec says now. `numbers` are the plan's (`serving.revision.Revision.plan`),
     `gpu` is what the engine that needs it is built for."""
-    hub, build = spec.model.hugging_face, spec.build
+    hub, bucket, store, build = spec.model.hugging_face, spec.model.s3, spec.storage.s3, spec.build
     is_model = artifact.type == "Model"
     gpus = _gpus(spec, artifact, numbers)
     return Policy(
         node_selector=build.node_selector,
         tolerations=build.tolerations,
         resources=None if is_model else build.resources,
-        planned=None if is_model else _planned(artifact, numbers, max(gpus, 1)),
+        planned=_passing_through(artifact, numbers) if is_model else _planned(artifact, numbers, max(gpus, 1)),
         gpus=gpus,
         gpu_product=gpu.product if gpus and not artifact.inputs.gpu and gpu.resource == DEFAULT_GPU_RESOURCE else None,
         timeout_seconds=build.timeout_seconds or _timeout_seconds(artifact, numbers),
         max_attempts=build.max_attempts,
         token_secret_ref=hub.token_secret_ref if hub and is_model else None,
+        model_secret_ref=bucket.credentials_secret_ref if bucket and is_model else None,
+        store_secret_ref=store.credentials_secret_ref if store else None,
         priority_class_name=build.priority_class_name,
         queue_name=build.queue_name,
     )
@@ -148,11 +155,21 @@ def _planned(artifact: EngineArtifactSpec, numbers: Mapping[str, int], workers: 
     at_once = workers if artifact.type == "Engine" else 1
     shared_memory = SHARED_MEMORY_BYTES if _world_size(artifact) > 1 or workers > 1 else SMALL_SHARED_MEMORY_BYTES
     output = numbers.get(f"{kind}Bytes", numbers["modelBytes"])
+    if artifact.inputs.storage.s3:
+        output += numbers["modelBytes"] if artifact.type == "Checkpoint" else numbers["checkpointBytes"]
     return PlannedResources(
         host_memory_bytes=numbers[f"{kind}HostMemoryBytes"] * at_once + shared_memory,
         ephemeral_storage_bytes=output + output // 10 + OVERHEAD_BYTES,
         shared_memory_bytes=shared_memory,
     )
+
+
+def _passing_through(artifact: EngineArtifactSpec, numbers: Mapping[str, int]) -> PlannedResources | None:
+    """A model goes to a volume directly, and to a bucket a few files at a time."""
+    if artifact.inputs.storage.s3 is None:
+        return None
+    file = numbers.get("modelLargestFileBytes", numbers["modelBytes"])
+    return PlannedResources(ephemeral_storage_bytes=FILES_AT_ONCE * file + OVERHEAD_BYTES)
 
 
 def _timeout_seconds(artifact: EngineArtifactSpec, numbers: Mapping[str, int]) -> int:

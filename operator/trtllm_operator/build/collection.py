@@ -13,14 +13,12 @@ from ..objects import (
     ATTEMPT,
     MANAGED,
     SCRATCH,
-    STORE,
     Obj,
     condition_true,
     label,
-    mounts,
     owner_reference,
-    volumes,
 )
+from ..storage import access, step_mounts, volumes
 from .jobs import base_pod, job_spec, step_container
 
 FINALIZER = f"{GROUP}/files"
@@ -63,12 +61,11 @@ def plan_collection(
 def collect_job(artifact: Obj, config: OperatorConfig) -> dict[str, Any]:
     name, namespace = artifact["metadata"]["name"], artifact["metadata"]["namespace"]
     spec = EngineArtifactSpec.model_validate(artifact["spec"])
-    store = spec.inputs.storage.persistent_volume_claim
-    assert store is not None  # the schema demands it
+    store = access(spec)
     labels = {MANAGED: "true", ARTIFACT: name}
-    pod = base_pod(Policy(), volumes(store.claim_name))
-    where = {"artifact": name, "store": {"directory": STORE}, "scratch": SCRATCH}
-    pod["containers"] = [step_container("collect", "collect", where, config, mounts(store_writable=True))]
+    pod = base_pod(Policy(), volumes(store))
+    where = {"artifact": name, "store": store.argument, "scratch": SCRATCH}
+    pod["containers"] = [step_container("collect", "collect", where, config, step_mounts(store, writable=True))]
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",

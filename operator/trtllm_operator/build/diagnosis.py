@@ -11,7 +11,7 @@ from ..objects import Obj, condition_true
 from ..pods import container_statuses, memory_limit, termination_report
 from .failures import KINDS, Failure
 
-STEPS = frozenset({"inspect", "fetch", "stage", "publish", "collect"})
+STEPS = frozenset({"inspect", "fetch", "stage", "provide", "publish", "check", "collect"})
 """Containers of the operator's own image, whose memory is the operator's to set."""
 _CRASHES = {128 + s: s.name for s in (signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGSEGV)}
 _CANNOT_START = frozenset({"StartError", "ContainerCannotRun", "CreateContainerError", "RunContainerError"})

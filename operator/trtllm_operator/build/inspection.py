@@ -8,7 +8,7 @@ from ..api.engineartifact import Policy
 from ..api.llmengine import LLMEngineSpec
 from ..config import OperatorConfig
 from ..objects import ENGINE, MANAGED, RETRY, SCRATCH, Obj, annotation, owner_reference, short_hash
-from .jobs import MODEL_SOURCE, base_pod, job_spec, step_container, with_model_source
+from .jobs import base_pod, job_spec, source_arguments, step_container, with_model_source
 
 TIMEOUT_SECONDS = 600
 RETRY_SECONDS = 15
@@ -27,12 +27,7 @@ def inspection_name(engine_name: str, spec: LLMEngineSpec) -> str:
 def inspection_job(owner: Obj, spec: LLMEngineSpec, config: OperatorConfig) -> dict[str, Any]:
     """Needs neither the store nor a GPU; owned by the LLMEngine and gone with it."""
     meta = owner["metadata"]
-    hub, claim = spec.model.hugging_face, spec.model.persistent_volume_claim
-    source: dict[str, Any] = (
-        {"huggingFace": {"repo": hub.repo, "revision": hub.revision}}
-        if hub
-        else {"persistentVolumeClaim": {"path": claim.path if claim else ""}}
-    )
+    hub, bucket = spec.model.hugging_face, spec.model.s3
     labels = {MANAGED: "true", ENGINE: meta["name"]}
     empty_dirs: list[dict[str, Any]] = [{"name": name, "emptyDir": {}} for name in ("scratch", "tmp")]
     mounts = [{"name": "scratch", "mountPath": SCRATCH}, {"name": "tmp", "mountPath": "/tmp"}]  # noqa: S108 (in the Pod)
@@ -40,10 +35,13 @@ def inspection_job(owner: Obj, spec: LLMEngineSpec, config: OperatorConfig) -> d
         node_selector=spec.build.node_selector,
         tolerations=spec.build.tolerations,
         token_secret_ref=hub.token_secret_ref if hub else None,
+        model_secret_ref=bucket.credentials_secret_ref if bucket else None,
     )
     pod = base_pod(policy, empty_dirs)
-    container = step_container("inspect", "inspect", {"model": source, "root": MODEL_SOURCE}, config, mounts)
-    with_model_source(pod, container, policy, claim.claim_name if claim else None, config)
+    container = step_container(
+        "inspect", "inspect", {"model": spec.model.dump(), **source_arguments(policy)}, config, mounts
+    )
+    with_model_source(pod, container, policy, spec.model, config)
     pod["containers"] = [container]
     return {
         "apiVersion": "batch/v1",

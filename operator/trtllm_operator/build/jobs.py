@@ -6,7 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from ..api.engineartifact import EngineArtifactSpec, Policy
+from ..api.engineartifact import EngineArtifactSpec, PinnedModel, Policy
+from ..api.llmengine import ModelSource
 from ..config import OperatorConfig
 from ..objects import (
     ARTIFACT,
@@ -19,23 +20,22 @@ from ..objects import (
     PRODUCT_LABEL,
     RETRY,
     SCRATCH,
-    STORE,
     Obj,
     annotation,
     env,
     gpu_affinity,
-    mounts,
     owner_reference,
     short_hash,
     tolerations,
-    volumes,
 )
+from ..storage import access, secret_volume, step_mounts, volumes, work_mounts
 from .attempt import QUEUE_LABEL
 from .history import History
-from .resources import STEP_RESOURCES, give_steps_memory, size_volumes, work_resources
+from .resources import STEP_RESOURCES, ask_for_scratch, give_steps_memory, size_volumes, work_resources
 
 TOKEN_PATH = "/var/run/secrets/llmengine/token"  # noqa: S105 (a path)
 MODEL_SOURCE = "/model"
+MODEL_CREDENTIALS = "/var/run/secrets/llmengine/model"
 CALIBRATION = "/calibration"
 WAITING_SECONDS = 86_400
 """How long an attempt may wait for a node before another one takes its place."""
@@ -65,10 +65,11 @@ def attempt_job(
     name, namespace = artifact["metadata"]["name"], artifact["metadata"]["namespace"]
     labels = {MANAGED: "true", ARTIFACT: name, ATTEMPT: str(number)}
     if spec.type == "Model":
-        pod = _model_pod(name, spec, config)
+        pod = _model_pod(name, spec, config, past)
     else:
         pod = _toolchain_pod(name, spec, config, runner, past, parent)
     give_steps_memory(pod, past)
+    ask_for_scratch(pod, spec, past)
     queue = {QUEUE_LABEL: spec.policy.queue_name} if spec.policy.queue_name else {}
     return {
         "apiVersion": "batch/v1",
@@ -146,89 +147,100 @@ def base_pod(placement: Policy, volumes_: list[dict[str, Any]], *, gpu: bool = F
 
 
 def with_model_source(
-    pod: dict[str, Any], container: dict[str, Any], spec: Policy, claim: str | None, config: OperatorConfig
+    pod: dict[str, Any],
+    container: dict[str, Any],
+    policy: Policy,
+    model: ModelSource | PinnedModel,
+    config: OperatorConfig,
 ) -> None:
-    """Gives a container what reaching the model takes: the hub's endpoint and a token file, or the model's claim."""
-    if claim:
-        pod["volumes"].append({"name": "model", "persistentVolumeClaim": {"claimName": claim}})
+    """Gives a container what reaching the model takes: its claim, the hub's endpoint and a token file, or the
+    credentials of its bucket."""
+    if claim := model.persistent_volume_claim:
+        pod["volumes"].append({"name": "model", "persistentVolumeClaim": {"claimName": claim.claim_name}})
         container["volumeMounts"].append({"name": "model", "mountPath": MODEL_SOURCE, "readOnly": True})
+        return
+    if model.s3:
+        if policy.model_secret_ref:
+            pod["volumes"].append(secret_volume("model-credentials", policy.model_secret_ref.name))
+            mount = {"name": "model-credentials", "mountPath": MODEL_CREDENTIALS, "readOnly": True}
+            container["volumeMounts"].append(mount)
         return
     values = {"HF_HOME": f"{SCRATCH}/hf", "HF_HUB_DISABLE_TELEMETRY": "1"}
     if config.hub_endpoint:
         values["HF_ENDPOINT"] = config.hub_endpoint
-    if secret := spec.token_secret_ref:
+    if secret := policy.token_secret_ref:
         values["HF_TOKEN_PATH"] = TOKEN_PATH
-        pod["volumes"].append(
-            {
-                "name": "token",
-                "secret": {
-                    "secretName": secret.name,
-                    "items": [{"key": secret.key, "path": "token"}],
-                    "defaultMode": 0o440,
-                },
-            }
-        )
+        token = secret_volume("token", secret.name)
+        token["secret"]["items"] = [{"key": secret.key, "path": "token"}]
+        pod["volumes"].append(token)
         container["volumeMounts"].append(
             {"name": "token", "mountPath": TOKEN_PATH.rpartition("/")[0], "readOnly": True}
         )
     container["env"] = container.get("env", []) + env(values)
 
 
-def _model_pod(name: str, spec: EngineArtifactSpec, config: OperatorConfig) -> dict[str, Any]:
-    pinned = spec.inputs.model
+def source_arguments(policy: Policy) -> dict[str, str]:
+    """Where a step that reads a model finds it, or what opens it."""
+    return {"root": MODEL_SOURCE, **({"credentials": MODEL_CREDENTIALS} if policy.model_secret_ref else {})}
+
+
+def _model_pod(name: str, spec: EngineArtifactSpec, config: OperatorConfig, past: History) -> dict[str, Any]:
+    pinned, store = spec.inputs.model, access(spec)
     assert pinned is not None
-    pod = base_pod(spec.policy, volumes(_claim(spec)))
+    pod = base_pod(spec.policy, volumes(store))
     fetch = {
         "artifact": name,
         "inputs": spec.inputs.dump(),
         "model": pinned.dump(),
-        "store": {"directory": STORE},
-        "root": MODEL_SOURCE,
+        "store": store.argument,
+        **source_arguments(spec.policy),
         "scratch": SCRATCH,
     }
-    container = step_container("fetch", "fetch", fetch, config, mounts(store_writable=True))
-    claim = pinned.persistent_volume_claim.claim_name if pinned.persistent_volume_claim else None
-    with_model_source(pod, container, spec.policy, claim, config)
+    container = step_container("fetch", "fetch", fetch, config, step_mounts(store, writable=True))
+    with_model_source(pod, container, spec.policy, pinned, config)
     pod["containers"] = [container]
+    size_volumes(pod, spec, past)
     return pod
 
 
 def _toolchain_pod(
     name: str, spec: EngineArtifactSpec, config: OperatorConfig, runner: str, past: History, parent: Obj | None
 ) -> dict[str, Any]:
-    inputs, gpus = spec.inputs, spec.policy.gpus
-    pod = base_pod(spec.policy, volumes(_claim(spec), runner=runner, shared_memory=True), gpu=gpus > 0)
+    inputs, gpus, store = spec.inputs, spec.policy.gpus, access(spec)
+    pod = base_pod(spec.policy, volumes(store, runner=runner, shared_memory=True), gpu=gpus > 0)
     size_volumes(pod, spec, past)
     if inputs.gpu:
         pod["affinity"] = gpu_affinity(inputs.gpu)
     elif gpus and spec.policy.gpu_product:
         pod["affinity"] = _product_affinity(spec.policy.gpu_product)
     verb = "build" if spec.type == "Engine" else "convert"
-    where = {"artifact": name, "store": {"directory": STORE}, "scratch": SCRATCH}
+    where = {"artifact": name, "store": store.argument, "scratch": SCRATCH}
     stage: dict[str, Any] = {**where, "parent": inputs.parent}
     calibrates = any("{calibration}" in word for word in inputs.command)
     if calibrates and not inputs.calibration:
         stage["texts"] = True
     model = parent["spec"].get("inputs", {}).get("parent") if parent else None
+    if model:
+        stage["model"] = model
     run = {
         "artifact": name,
         "command": list(_with_workers(inputs.command, gpus)),
-        "parent": f"{STORE}/{inputs.parent}",
+        "parent": f"{store.directory}/{inputs.parent}",
         "output": f"{SCRATCH}/output",
         "expected": spec.expected.dump() if spec.expected else {},
         "gpu": inputs.gpu.dump() if inputs.gpu else None,
         "gpus": gpus,
-        **({"model": f"{STORE}/{model}"} if model else {}),
+        **({"model": f"{store.directory}/{model}"} if model else {}),
         **({"calibration": f"{SCRATCH}/calibration"} if calibrates else {}),
     }
-    work_mounts = mounts(runner=True, shared_memory=True)
+    mounts = work_mounts(store)
     if source := inputs.calibration:
         run["calibration"] = f"{CALIBRATION}/{source.path}"
         pod["volumes"].append({"name": "calibration", "persistentVolumeClaim": {"claimName": source.claim_name}})
-        work_mounts.append({"name": "calibration", "mountPath": CALIBRATION, "readOnly": True})
+        mounts.append({"name": "calibration", "mountPath": CALIBRATION, "readOnly": True})
     publish = {**where, "type": spec.type, "inputs": inputs.dump()}
     pod["initContainers"] = [
-        step_container("stage", "stage", stage, config, mounts()),
+        step_container("stage", "stage", stage, config, step_mounts(store)),
         {
             "name": verb,
             "image": inputs.image,
@@ -239,10 +251,10 @@ def _toolchain_pod(
             "resources": work_resources(spec, past),
             "securityContext": CONTAINER_SECURITY,
             "terminationMessagePolicy": "FallbackToLogsOnError",
-            "volumeMounts": work_mounts,
+            "volumeMounts": mounts,
         },
     ]
-    pod["containers"] = [step_container("publish", "publish", publish, config, mounts(store_writable=True))]
+    pod["containers"] = [step_container("publish", "publish", publish, config, step_mounts(store, writable=True))]
     return pod
 
 
@@ -259,9 +271,3 @@ def _with_workers(command: tuple[str, ...], gpus: int) -> tuple[str, ...]:
         return command
     at = command.index("--workers") + 1
     return (*command[:at], str(gpus), *command[at + 1 :])
-
-
-def _claim(spec: EngineArtifactSpec) -> str:
-    store = spec.inputs.storage.persistent_volume_claim
-    assert store is not None  # the schema demands it
-    return store.claim_name

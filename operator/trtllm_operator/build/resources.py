@@ -61,6 +61,17 @@ def give_steps_memory(pod: Mapping[str, Any], past: History) -> None:
             container["resources"] = {**STEP_RESOURCES, "limits": {"memory": mebibytes(limit)}}
 
 
+def ask_for_scratch(pod: Mapping[str, Any], spec: EngineArtifactSpec, past: History) -> None:
+    """Disk of the node for a model that passes through it. Elsewhere the container that does the work asks for it."""
+    planned = spec.policy.planned
+    if spec.type != "Model" or planned is None or not planned.ephemeral_storage_bytes:
+        return
+    room = mebibytes(past.grown("ephemeral-storage", planned.ephemeral_storage_bytes))
+    container = pod["containers"][0]
+    requests = {**container["resources"]["requests"], "ephemeral-storage": room}
+    container["resources"] = {**container["resources"], "requests": requests}
+
+
 def size_volumes(pod: Mapping[str, Any], spec: EngineArtifactSpec, past: History) -> None:
     """Limits of the scratch volume and of /dev/shm."""
     planned = spec.policy.planned

@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 from pydantic import ValidationError
+from pydantic.alias_generators import to_camel
 
 from ..api import API_VERSION
 from ..api.llmengine import KIND, LLMEngineSpec
@@ -41,8 +42,11 @@ def read_engine(path: str) -> tuple[str, LLMEngineSpec]:
     except ValidationError as error:
         wrong = "; ".join(f"{_field(e['loc'])}: {e['msg']}" for e in error.errors())
         raise CliError(f"{path} is no valid {KIND}: {wrong}") from None
-    if (spec.model.hugging_face is None) == (spec.model.persistent_volume_claim is None):
-        raise CliError(f"{path}: spec.model takes exactly one of huggingFace and persistentVolumeClaim")
+    for field in ("model", "storage"):
+        union = getattr(spec, field)
+        if len(union.dump()) != 1:
+            names = " and ".join(to_camel(name) for name in type(union).model_fields)
+            raise CliError(f"{path}: spec.{field} takes exactly one of {names}")
     metadata = document.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
     return str(name or "unnamed"), spec

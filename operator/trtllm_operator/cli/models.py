@@ -31,11 +31,10 @@ def model_of(source: ModelSource, override: str | None) -> Model:
         return Model(facts_of_name(override), pinned)
     if hub is not None:
         return _from_hub(hub.repo, hub.revision)
-    assert source.persistent_volume_claim is not None
-    claim = source.persistent_volume_claim
+    claim, bucket = source.persistent_volume_claim, source.s3
+    where = f"{claim.path} on claim {claim.claim_name}" if claim else f"in bucket {bucket.bucket if bucket else ''}"
     raise CliError(
-        f"the model is {claim.path} on claim {claim.claim_name}, which can't be read from here: "
-        "give its files or its repository with --model"
+        f"the model is {where}, which can't be read from here: give its files or its repository with --model"
     )
 
 

@@ -77,8 +77,13 @@ def _take(writes: _Writes, wait: Wait) -> None:
 
 
 def _policy_hash(spec: LLMEngineSpec) -> str:
-    hub = spec.model.hugging_face
-    return short_hash([spec.build.dump(), hub.token_secret_ref.dump() if hub and hub.token_secret_ref else None])
+    hub, bucket, store = spec.model.hugging_face, spec.model.s3, spec.storage.s3
+    secrets = (
+        hub.token_secret_ref if hub else None,
+        bucket.credentials_secret_ref if bucket else None,
+        store.credentials_secret_ref if store else None,
+    )
+    return short_hash([spec.build.dump(), [secret.dump() for secret in secrets if secret]])
 
 
 def _target(

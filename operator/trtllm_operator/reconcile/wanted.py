@@ -22,6 +22,7 @@ from ..planning.verdict import TargetPlan, judge
 from ..serving.repository import FILL_TEMPLATE, TEMPLATES, template_values
 from ..serving.revision import Revision, read_revision, revision_name
 from ..serving.triton import pod_template
+from ..storage import Access
 from .snapshot import EngineSnapshot
 
 MAX_WARNING_LENGTH = 2048
@@ -102,6 +103,7 @@ def _resolved(job: Obj, spec: LLMEngineSpec, report: Mapping[str, object]) -> Re
         source_hash=source_hash(spec),
         revision=str(report["revision"]),
         architecture=facts.architecture,
+        largest_file_bytes=largest if isinstance(largest := report.get("largestFileBytes"), int) else None,
         facts=facts.to_facts(),
     )
 
@@ -207,8 +209,11 @@ def _revision(
     """`spec` is the target's own (`effective_spec`)."""
     memory = plan.memory
     assert concrete.gpu_class is not None  # it was judged
+    s3 = spec.storage.s3
+    store = Access(spec.storage.location, s3.credentials_secret_ref.name if s3 else None)
     artifacts = chain(spec, revision=model.revision, facts=facts, release=release, image=image, gpu=concrete.gpu_class)
     values = template_values(
+        directory=store.directory,
         engine=artifacts[-1].name,
         model=artifacts[0].name,
         budgets=spec.budgets,
@@ -223,6 +228,7 @@ def _revision(
         model_artifact=artifacts[0].name,
         engine=artifacts[-1].spec,
         serving=spec.serving,
+        store=store,
         models=values,
         weights_bytes_total=memory.weights.value * spec.parallelism.tensor * spec.parallelism.pipeline,
         templates=TEMPLATES,
@@ -231,4 +237,9 @@ def _revision(
         config=seen.config,
     )
     warnings = tuple(str(check)[:MAX_WARNING_LENGTH] for check in plan.warnings)
-    return Revision(name, concrete.name, artifacts, template, plan_numbers(plan), warnings)
+    numbers = {**plan_numbers(plan), **_largest_file(model)}
+    return Revision(name, concrete.name, artifacts, template, numbers, warnings)
+
+
+def _largest_file(model: ResolvedModel) -> dict[str, int]:
+    return {"modelLargestFileBytes": model.largest_file_bytes} if model.largest_file_bytes else {}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..api.llmengine import Budgets, Serving
-from ..objects import STORE
 
 TEMPLATES = "/app/all_models/inflight_batcher_llm"
 FILL_TEMPLATE = "/app/tools/fill_template.py"
@@ -17,15 +16,15 @@ PIPELINE_INSTANCES = 2
 
 
 def template_values(
-    *, engine: str, model: str, budgets: Budgets, serving: Serving, paged_context: bool
+    *, directory: str, engine: str, model: str, budgets: Budgets, serving: Serving, paged_context: bool
 ) -> Mapping[str, Mapping[str, str]]:
-    """Placeholder -> value for each template. `engine` and `model` are artefact names in the store.
+    """Placeholder -> value for each template. `engine` and `model` are artefacts in `directory`.
 
     Placeholders left out keep the backend's default on purpose (they sit inside string_value and are ignored then);
     those used as bare protobuf values are all given, or the file would not parse.
     """
     batch = str(budgets.max_batch_size)
-    tokenizer = f"{STORE}/{model}"
+    tokenizer = f"{directory}/{model}"
     queue = {"max_queue_delay_microseconds": "0", "max_queue_size": str(serving.max_queue_size)}
     return {
         "preprocessing": {
@@ -45,7 +44,7 @@ def template_values(
             "triton_backend": "tensorrtllm",
             "triton_max_batch_size": batch,
             "decoupled_mode": "true",
-            "engine_dir": f"{STORE}/{engine}",
+            "engine_dir": f"{directory}/{engine}",
             "batching_strategy": "inflight_fused_batching",
             "kv_cache_free_gpu_mem_fraction": f"{serving.kv_cache_free_gpu_memory_percent / 100:g}",
             "enable_kv_cache_reuse": str(paged_context).lower(),

@@ -8,6 +8,9 @@ from typing import Any
 
 from ..api.engineartifact import EngineArtifactSpec
 from ..api.llmengine import Serving
+from ..build.chain import OVERHEAD_BYTES
+from ..build.jobs import step_container
+from ..build.resources import mebibytes
 from ..config import OperatorConfig
 from ..objects import (
     CONTAINER_SECURITY,
@@ -16,16 +19,14 @@ from ..objects import (
     POD_SECURITY,
     REVISION,
     SCRATCH,
-    STORE,
     TARGET,
     Obj,
     env,
     gpu_affinity,
-    mounts,
     owner_reference,
     tolerations,
-    volumes,
 )
+from ..storage import Access, step_mounts, volumes, work_mounts
 from .repository import MODEL_NAME
 from .revision import Revision
 
@@ -49,6 +50,7 @@ def pod_template(
     model_artifact: str,
     engine: EngineArtifactSpec,
     serving: Serving,
+    store: Access,
     models: Mapping[str, Mapping[str, str]],
     weights_bytes_total: int,
     templates: str,
@@ -58,14 +60,12 @@ def pod_template(
 ) -> dict[str, Any]:
     """The server's Pod: the engine's own image, on the GPUs the engine is for, reading the store, never writing it."""
     gpu, expected = engine.inputs.gpu, engine.expected
-    store = engine.inputs.storage.persistent_volume_claim
     assert gpu is not None
     assert expected is not None
-    assert store is not None
     world_size = expected.tensor_parallel * expected.pipeline_parallel
     run = {
-        "engine": f"{STORE}/{engine_artifact}",
-        "tokenizer": f"{STORE}/{model_artifact}",
+        "engine": f"{store.directory}/{engine_artifact}",
+        "tokenizer": f"{store.directory}/{model_artifact}",
         "world_size": world_size,
         "gpu": gpu.dump(),
         "release": expected.release,
@@ -92,7 +92,7 @@ def pod_template(
         ],
         "resources": _resources(serving, gpu.resource, world_size),
         "securityContext": CONTAINER_SECURITY,
-        "volumeMounts": mounts(runner=True, shared_memory=True),
+        "volumeMounts": work_mounts(store),
         "lifecycle": {"preStop": {"sleep": {"seconds": DRAIN_SLEEP_SECONDS}}},
         **probes(weights_bytes_total),
     }
@@ -104,11 +104,25 @@ def pod_template(
         "affinity": gpu_affinity(gpu),
         "tolerations": tolerations(serving, gpu=True),
         "containers": [container],
-        "volumes": volumes(store.claim_name, runner=runner, shared_memory=True),
+        "volumes": volumes(store, runner=runner, shared_memory=True),
     }
+    if store.location.s3:
+        artifacts = {"engine": engine_artifact, "model": model_artifact}
+        spec["initContainers"] = [_provide(store, artifacts, weights_bytes_total, config)]
     if serving.node_selector:
         spec["nodeSelector"] = dict(serving.node_selector)
     return {"metadata": {"labels": pod_labels(engine_name, target, revision)}, "spec": spec}
+
+
+def _provide(
+    store: Access, artifacts: Mapping[str, str], weights_bytes_total: int, config: OperatorConfig
+) -> dict[str, Any]:
+    """Brings the engine and the tokenizer from a bucket; a claim is read where it is mounted."""
+    arguments = {**artifacts, "store": store.argument, "scratch": SCRATCH}
+    container = step_container("provide", "provide", arguments, config, step_mounts(store))
+    disk = mebibytes(weights_bytes_total + weights_bytes_total // 10 + OVERHEAD_BYTES)
+    requests = {**container["resources"]["requests"], "ephemeral-storage": disk}
+    return {**container, "resources": {**container["resources"], "requests": requests}}
 
 
 def pod_labels(engine_name: str, target: str, revision: str) -> dict[str, str]:

@@ -24,9 +24,9 @@ TEXTS = Path(__file__).with_name("calibration")
 def stage(spec: Mapping[str, Any]) -> dict[str, Any]:
     """Before a build: is there anything to do, and is what it is made from whole, and where the build can read it?
 
-    `spec`: {"artifact", "parent": names, "store": as `open_store`'s, "scratch": directory, "texts": true where a
-    calibration needs the texts that come with the operator}. Writes <scratch>/skip when the artefact is in the store
-    already.
+    `spec`: {"artifact", "parent": names, "store": as `open_store`'s, "scratch": directory, "model": artefact whose
+    tokenizer is needed too, "texts": true where a calibration needs the texts that come with the operator}. Writes
+    <scratch>/skip when the artefact is in the store already.
     """
     store, artifact, parent = _store(spec), spec["artifact"], spec["parent"]
     if store.has(artifact):
@@ -37,6 +37,8 @@ def stage(spec: Mapping[str, Any]) -> dict[str, Any]:
         raise corrupted(parent, f"{parent}, which {artifact} is made from, is not in the store")
     progress("verifying", artifact=parent)
     store.provide(parent)
+    if model := spec.get("model"):
+        store.provide(model, _without_weights)
     if spec.get("texts"):
         shutil.copytree(TEXTS, Path(spec["scratch"]) / TEXTS.name)
     return {"published": False}
@@ -49,7 +51,7 @@ def provide(spec: Mapping[str, Any]) -> dict[str, Any]:
     """
     store = _store(spec)
     store.provide(spec["engine"])
-    store.provide(spec["model"], lambda path: not path.endswith(".safetensors"))
+    store.provide(spec["model"], _without_weights)
     return {}
 
 
@@ -97,6 +99,10 @@ def collect(spec: Mapping[str, Any]) -> dict[str, Any]:
     """
     _store(spec).remove(spec["artifact"])
     return {"removed": spec["artifact"]}
+
+
+def _without_weights(path: str) -> bool:
+    return not path.endswith(".safetensors")
 
 
 def _store(spec: Mapping[str, Any]) -> Store:

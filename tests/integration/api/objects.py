@@ -132,6 +132,21 @@ CLAIM_ENGINE: Obj = {
     },
 }
 
+_BUCKET: Obj = {
+    "bucket": "llm-models.eu",
+    "prefix": "team_a/llama-3.1=8b",
+    "endpoint": "https://minio.storage.svc:9000",
+    "region": "eu-central-1",
+}
+S3_ENGINE: Obj = {
+    **MINIMAL_ENGINE,
+    "spec": {
+        **MINIMAL_ENGINE["spec"],
+        "model": {"s3": {**_BUCKET, "credentialsSecretRef": {"name": "models"}}},
+        "storage": {"s3": {**_BUCKET, "prefix": "engines", "credentialsSecretRef": {"name": "engines"}}},
+    },
+}
+
 _ARTIFACT: Obj = {"apiVersion": "llmengine.dev/v1alpha1", "kind": "EngineArtifact"}
 _STORAGE: Obj = {"persistentVolumeClaim": {"claimName": "engines"}}
 _POLICY: Obj = {
@@ -187,6 +202,19 @@ CLAIM_MODEL: Obj = {
         },
     },
 }
+S3_MODEL: Obj = {
+    **_ARTIFACT,
+    "metadata": {"name": "model-0123456789abcdef0125"},
+    "spec": {
+        "type": "Model",
+        "inputs": {
+            "keySchema": 1,
+            "model": {"s3": {**_BUCKET, "digest": "ab" * 32}},
+            "storage": {"s3": {**_BUCKET, "prefix": "engines"}},
+        },
+        "policy": {"modelSecretRef": {"name": "models"}, "storeSecretRef": {"name": "engines"}},
+    },
+}
 CHECKPOINT: Obj = {
     **_ARTIFACT,
     "metadata": {"name": "checkpoint-0123456789abcdef0123"},
@@ -231,6 +259,8 @@ GOOD = {
     "full LLMEngine": FULL_ENGINE,
     "LLMEngine for classes of GPUs": SELECTING_ENGINE,
     "LLMEngine from a claim": CLAIM_ENGINE,
+    "LLMEngine from a bucket into a bucket": S3_ENGINE,
+    "Model from a bucket into a bucket": S3_MODEL,
     "Model": MODEL,
     "Model from a claim": CLAIM_MODEL,
     "Checkpoint": CHECKPOINT,

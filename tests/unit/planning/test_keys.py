@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trtllm_operator.api.common import Storage
 from trtllm_operator.api.engineartifact import Inputs
 from trtllm_operator.planning import artifact_name, canonical_json
 
@@ -44,10 +45,30 @@ def test_golden_keys() -> None:
         {"command": [*ENGINE["command"][:-1], "4096"]},
         {"gpu": {"product": "NVIDIA-H100-PCIe", "computeCapability": "9.0"}},
         {"storage": {"persistentVolumeClaim": {"claimName": "other"}}},
+        {"storage": {"s3": {"bucket": "engines"}}},
     ],
 )
 def test_every_input_changes_the_key(change: dict[str, Any]) -> None:
     assert name("Engine", **change) != name("Engine")
+
+
+S3 = {"bucket": "engines", "prefix": "team", "endpoint": "https://minio", "region": "eu-west-1"}
+
+
+@pytest.mark.parametrize("field", S3)
+def test_where_a_bucket_is_is_part_of_the_key(field: str) -> None:
+    whole = name("Engine", storage={"s3": S3})
+    assert name("Engine", storage={"s3": {**S3, field: "another" if field != "endpoint" else "http://minio"}}) != whole
+
+
+def test_golden_key_of_a_bucket() -> None:
+    assert name("Engine", storage={"s3": S3}) == "engine-a1d6d3b46fae4e676e1b"
+
+
+def test_what_opens_a_bucket_is_no_part_of_the_key() -> None:
+    stores = [Storage.model_validate({"s3": {**S3, "credentialsSecretRef": {"name": n}}}) for n in ("one", "two")]
+    names = {artifact_name("Model", Inputs.model_validate({**MODEL, "storage": s.location.dump()})) for s in stores}
+    assert len(names) == 1
 
 
 def test_the_type_is_part_of_the_key() -> None:

@@ -31,6 +31,7 @@ CATALOG = load_catalog()
 NAMESPACE = "team"
 REPORT: dict[str, Any] = {
     "revision": "c" * 40,
+    "largestFileBytes": 100 << 20,
     "config": {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
@@ -254,7 +255,8 @@ class World:
         artifact = label(job, "llmengine.dev/artifact")
         result: dict[str, Any] = {"manifestDigest": "ab" * 32, "sizeBytes": 1000, "files": 2, "build": {}}
         if artifact is None:
-            result = REPORT
+            hub = "huggingFace" in str(job["spec"]["template"]["spec"]["containers"][0]["command"])
+            result = REPORT if hub else {**REPORT, "revision": "d" * 64}
         elif label(job, ATTEMPT) is None:
             self.published.discard(artifact)
             self.builds.pop(artifact, None)
