@@ -247,6 +247,9 @@ class World:
     def pods_of(self, job: Obj) -> list[Obj]:
         return [p for p in self.find(POD) if label(p, "job-name") == job["metadata"]["name"]]
 
+    def running_pods_of(self, job: Obj) -> list[Obj]:
+        return [p for p in self.pods_of(job) if p.get("status", {}).get("phase") != "Failed"]
+
     def unfinished_jobs(self) -> list[Obj]:
         return [j for j in self.find(JOB) if not j.get("status", {}).get("conditions") and self.pods_of(j)]
 
@@ -265,14 +268,14 @@ class World:
             if artifact not in self.published:
                 self.builds[artifact] += 1
             self.published.add(artifact)
-        for pod in self.pods_of(job):
+        for pod in self.running_pods_of(job):
             name = pod["spec"]["containers"][0]["name"]
             self._end_pod(pod, name, 0, json.dumps({"result": result}))
         self._end_job(job, "Complete")
 
     def fail(self, job: Obj, failure: Mapping[str, Any] | None) -> None:
         """The Job's Pod reports a failure; with None it is killed for memory."""
-        for pod in self.pods_of(job):
+        for pod in self.running_pods_of(job):
             containers = [*pod["spec"].get("initContainers", ()), *pod["spec"]["containers"]]
             name = containers[-2 if len(containers) > 1 else 0]["name"]
             if failure is None:
@@ -280,6 +283,20 @@ class World:
             else:
                 self._end_pod(pod, name, 75 if failure["retryable"] else 64, json.dumps({"failure": failure}))
         self._end_job(job, "Failed")
+
+    def disrupt(self, job: Obj, reason: str, evicted: str = "") -> None:
+        """The cluster ends the Job's Pod, and the Job controller, which ignores that, makes another."""
+        pods = self.pods_of(job)
+        target = {"type": "DisruptionTarget", "status": "True", "reason": reason, "message": "by the test"}
+        status: dict[str, Any] = {"phase": "Failed", "conditions": [target]}
+        if evicted:
+            status |= {"reason": "Evicted", "message": evicted}
+        newest = pods[-1]
+        self.set_status(newest, status)
+        meta = {k: v for k, v in newest["metadata"].items() if k in ("namespace", "labels", "ownerReferences")}
+        self.pass_time(1)
+        name = f"{job['metadata']['name']}-pod-{len(pods)}"
+        self.put({**newest, "metadata": {**meta, "name": name}, "status": {}})
 
     def lose_pod(self, job: Obj) -> None:
         for pod in self.pods_of(job):
