@@ -12,12 +12,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from aiohttp import web
 
 from trtllm_operator.planning import report as planner
 from trtllm_operator.runner.report import StepError
 from trtllm_operator.steps import model, volume_store
+from trtllm_operator.steps.hub import retry_after_seconds
 from trtllm_operator.steps.source import Directory
 
 from .conftest import CONFIG, GOOD_TOKEN, POOR_TOKEN, HubServer, Steps, let_pass, write_model
@@ -177,6 +179,14 @@ class TestRefusedByTheHub:
         status, found, message = refused(steps().inspect())
         assert (status, found) == (75, reason)
         assert f"HTTP {answer}" in message
+
+    @pytest.mark.parametrize(
+        ("header", "seconds"),
+        [("120", 120), ("Wed, 21 Oct 2015 07:28:00 GMT", 0), ("soon", None), ("", None)],
+    )
+    def test_c95_the_pause_that_a_busy_hub_asks_for_is_passed_on(self, header: str, seconds: int | None) -> None:
+        response = httpx2.Response(429, headers={"Retry-After": header} if header else {})
+        assert retry_after_seconds(response) == seconds
 
     def test_a_hub_that_is_not_there(self, tmp_path: Path) -> None:
         started = Steps(tmp_path, "http://127.0.0.1:9")

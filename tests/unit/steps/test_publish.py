@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -11,12 +12,14 @@ from typing import Any
 
 import pytest
 
+from trtllm_operator.planning.commands import CALIBRATION_TEXTS
 from trtllm_operator.runner import manifest as runner_manifest
 from trtllm_operator.runner.report import StepError
-from trtllm_operator.steps.publish import check, collect, provide, publish, stage
+from trtllm_operator.steps.publish import TEXTS, check, collect, provide, publish, stage
 from trtllm_operator.steps.store import Content
 from trtllm_operator.steps.volume_store import VolumeStore
 
+GOLDEN = "8bc47724f884d6dd8bcc336014adb5bac77546bb763c2351af17a2835d8e9098"
 BUILD = {"gpu": "NVIDIA H100 80GB HBM3", "durationSeconds": 7, "peakHostMemoryBytes": 123}
 
 
@@ -47,6 +50,18 @@ class TestStage:
     def test_a_whole_parent_lets_the_build_begin(self, pod: Pod) -> None:
         assert stage(pod.stage_spec) == {"published": False}
         assert not (pod.scratch / "skip").exists()
+
+    def test_the_texts_of_a_calibration_are_laid_where_its_command_looks(self, pod: Pod) -> None:
+        stage({**pod.stage_spec, "texts": True})
+        lines = (pod.scratch / "calibration" / CALIBRATION_TEXTS / "texts.jsonl").read_text().splitlines()
+        texts = [json.loads(line)["text"] for line in lines]
+        assert len(texts) >= 32
+        assert len(set(texts)) == len(texts)
+
+    def test_a_version_of_the_texts_never_changes(self) -> None:
+        """Its name is in the key of every checkpoint that was calibrated with it: other texts need another name."""
+        content = (TEXTS / CALIBRATION_TEXTS / "texts.jsonl").read_bytes()
+        assert hashlib.sha256(content).hexdigest() == GOLDEN
 
     def test_a_damaged_parent_stops_it_before_a_gpu_is_used(self, pod: Pod) -> None:
         (pod.store.directory("checkpoint-1") / "rank0.safetensors").write_text("Weights")
