@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from demo.kubectl import Kubectl, Obj
+from demo.kubectl import Kubectl, Obj, wait_for
 
-from .smollm2 import answer, delete, llmengine, wait_ready
+from .smollm2 import READY_SECONDS, answer, delete, llmengine, wait_ready
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 QUESTION = "Name three primary colors."
-FEW = {"samples": 4, "maxSeqLen": 48}
+FEW = {"samples": 8, "maxSeqLen": 96}
 """The stand-in calibrates on the CPU."""
 
 
@@ -32,8 +32,18 @@ def quantised(kubectl: Kubectl, name: str, **precision: Any) -> Obj:
     """Serve it, and the checkpoint it was made from."""
     before = {a["metadata"]["name"] for a in artifacts(kubectl, "Checkpoint")}
     kubectl.apply(llmengine(name, precision={**precision, "calibration": FEW}))
+    said: set[str] = set()
+
+    def missing() -> str | None:
+        new = [a for a in artifacts(kubectl, "Checkpoint") if a["metadata"]["name"] not in before]
+        said.update(a.get("status", {}).get("progress", "") for a in new)
+        return None if new and new[0].get("status", {}).get("phase") == "Ready" else f"{new}"
+
+    wait_for("the checkpoint", missing, limit_seconds=READY_SECONDS)
+    assert "calibrating" in said, f"kubectl get eart shows how far it is; it showed {said}"
     wait_ready(kubectl, name)
     (made,) = [a for a in artifacts(kubectl, "Checkpoint") if a["metadata"]["name"] not in before]
+    assert "progress" not in made["status"], "what is done is not under way"
     return made
 
 
@@ -52,7 +62,7 @@ def test_fp8_weights_and_an_fp8_cache(namespace: Kubectl) -> None:
     checkpoint = quantised(namespace, "fp8", quantization="fp8", kvCache="fp8")
     assert "Paris" in answer(namespace, name="fp8")
     assert checkpoint["spec"]["policy"]["gpus"] == 1, "calibration needs a GPU, and one holds this model"
-    assert "--calib_size 4 --calib_max_seq_length 48" in " ".join(checkpoint["spec"]["inputs"]["command"])
+    assert "--calib_size 8 --calib_max_seq_length 96" in " ".join(checkpoint["spec"]["inputs"]["command"])
     assert checkpoint["status"]["gpu"] is not None
     (engine,) = artifacts(namespace, "Engine")
     assert engine["status"]["sizeBytes"] < 200_000_000, "half of what 135 million parameters take in bfloat16"

@@ -17,6 +17,8 @@ NO_FACTS: Mapping[str, Any] = {}
 EVICTIONS_FOR_DISK = 3
 """Pods of one attempt that nodes may evict for want of disk before the attempt counts as failed: the Job controller
 replaces them without end."""
+FIRST_LOOK_SECONDS = 5
+"""How long a container has run before its log is read for the first time."""
 LOST_SECONDS = 60
 """How long after its grace period a Pod that does not go is waited for; then its node counts as lost."""
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
@@ -202,9 +204,20 @@ def _with_note(state: State, disrupted: Sequence[Failure]) -> State:
     return Waiting(state.reason, state.message + note) if isinstance(state, Waiting) else state
 
 
-def running_container(pod: Obj) -> str | None:
-    """The container whose log tells how far the attempt is."""
-    return next((str(c["name"]) for c in container_statuses(pod) if "running" in c.get("state", {})), None)
+def running_container(pod: Obj) -> tuple[str, datetime | None] | None:
+    """The container whose log tells how far the attempt is, and since when it runs."""
+    for container in container_statuses(pod):
+        if (state := container.get("state", {}).get("running")) is not None:
+            started = state.get("startedAt")
+            return str(container["name"]), datetime.fromisoformat(started) if started else None
+    return None
+
+
+def has_just_begun(pod: Obj, now: datetime) -> bool:
+    """Whether it is too early for the running container to have said anything."""
+    running = running_container(pod)
+    started = running[1] if running else None
+    return started is not None and (now - started).total_seconds() < FIRST_LOOK_SECONDS
 
 
 def _current_step(pod: Obj) -> str | None:

@@ -133,7 +133,8 @@ def _outcome(seen: Snapshot, spec: EngineArtifactSpec, before: EngineArtifactSta
     newest = max((j for j in seen.jobs if number(j) > over), key=number, default=None)
     if newest is None:
         return _between(seen, spec, before, past, wanted_policy)
-    state = attempt.read(newest, [p for p in seen.pods if label(p, ATTEMPT) == label(newest, ATTEMPT)], around)
+    pods = [p for p in seen.pods if label(p, ATTEMPT) == label(newest, ATTEMPT)]
+    state = attempt.read(newest, pods, around)
     if isinstance(state, attempt.Waiting) and annotation(newest, POLICY_HASH) != wanted_policy:
         past = superseded(past, newest, state, now)
         return _between(seen, spec, before, past, wanted_policy)
@@ -144,6 +145,8 @@ def _outcome(seen: Snapshot, spec: EngineArtifactSpec, before: EngineArtifactSta
         "attempt_policy": annotation(newest, POLICY_HASH),
         "start_time": newest.get("status", {}).get("startTime"),
     }
+    pod = attempt.current_pod(pods)
+    begun = pod is not None and attempt.has_just_begun(pod, seen.now)
     match state:
         case attempt.Waiting(reason, message, stuck):
             return _Outcome("Pending", reason, message, stalled=stuck, again_seconds=LOOK_AGAIN_SECONDS, facts=facts)
@@ -152,7 +155,7 @@ def _outcome(seen: Snapshot, spec: EngineArtifactSpec, before: EngineArtifactSta
                 "Running",
                 f"Running{step.capitalize()}",
                 f"{step} runs on node {node}{note}",
-                again_seconds=LOOK_AGAIN_SECONDS,
+                again_seconds=attempt.FIRST_LOOK_SECONDS if begun else LOOK_AGAIN_SECONDS,
                 facts={**facts, "node_name": node, "progress": progress(step, seen.said.log)},
             )
         case attempt.Succeeded():

@@ -38,19 +38,21 @@ class Reader:
             return seen
         uid, now = str(seen.artifact["metadata"]["uid"]), self.clock()
         pod = attempt.current_pod(p for p in seen.pods if label(p, ATTEMPT) == label(job, ATTEMPT))
-        subject = str((pod or job)["metadata"].get("uid"))
+        if pod and attempt.has_just_begun(pod, seen.now):
+            return seen
+        container = attempt.running_container(pod) if pod else None
+        subject = f"{(pod or job)['metadata'].get('uid')} {container[0] if container else ''}"
         when, what, said = self._read.get(uid, (-float("inf"), "", Said()))
         if what != subject or now - when >= LOOK_AGAIN_SECONDS:
-            said = await self._ask(seen, job, pod)
+            said = await self._ask(seen, job, pod, container[0] if container else None)
             self._read[uid] = (now, subject, said)
             self._forget(now)
         return replace(seen, said=said)
 
-    async def _ask(self, seen: Snapshot, job: Obj, pod: Obj | None) -> Said:
+    async def _ask(self, seen: Snapshot, job: Obj, pod: Obj | None, container: str | None) -> Said:
         try:
             if pod is None:
                 return Said(job_events=await self._why_no_pod(job, seen.now))
-            container = attempt.running_container(pod)
             return Said(log=await self._log(pod, container)) if container else Said()
         except ApiError as error:
             if error.is_overload or error.is_internal:

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from trtllm_operator.build.plan import Said, Snapshot
+from trtllm_operator.build.plan import Said, Snapshot, plan
 from trtllm_operator.kube.client import Client
 from trtllm_operator.kube.errors import ApiError
 from trtllm_operator.reconcile.reader import Reader
@@ -65,6 +65,22 @@ def test_the_log_of_what_runs_is_read_at_most_every_thirty_seconds() -> None:
     world.seconds = 30
     assert world.listen(running_build()).log == "second"
     assert world.api.asked == ["log of build in engine-1-1-abc"] * 2
+
+
+def test_a_container_that_has_just_begun_has_nothing_to_say_yet_and_the_next_is_read_anew() -> None:
+    world = World(log="stage")
+    begun = running_build()
+    begun.pods[0]["status"]["initContainerStatuses"][1]["state"]["running"]["startedAt"] = stamp(2)
+    assert world.listen(begun) == Said()
+    assert plan(begun).again_seconds == 5
+    assert world.api.asked == []
+    begun.pods[0]["status"]["initContainerStatuses"][1]["state"]["running"]["startedAt"] = stamp(6)
+    world.listen(begun)
+    begun.pods[0]["status"]["initContainerStatuses"] = [ended("stage", 0), ended("build", 0)]
+    begun.pods[0]["status"]["containerStatuses"] = [running("publish")]
+    world.seconds = 1
+    world.listen(begun)
+    assert world.api.asked == ["log of build in engine-1-1-abc", "log of publish in engine-1-1-abc"]
 
 
 def test_what_has_ended_is_not_read() -> None:
