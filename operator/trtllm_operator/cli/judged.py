@@ -87,7 +87,7 @@ def judge_targets(
     out: list[Judged] = []
     for one in expand(spec, seen, catalog, {}).targets:
         if one.gpu is None:
-            raise CliError(f"target {one.name}: {_unknown(one, asked=nodes is not None)}")
+            raise CliError(f"target {one.name}: {_unknown(one, catalog, asked=nodes is not None)}")
         own = effective_spec(spec, one.target)
         plan = judge(own, facts, release, one.gpu, median_tokens)
         suggestions = () if plan.ok else nearest(own, facts, release, one.gpu)
@@ -96,11 +96,18 @@ def judge_targets(
     return tuple(out)
 
 
-def _unknown(one: ConcreteTarget, *, asked: bool) -> str:
+def _unknown(one: ConcreteTarget, catalog: Catalog, *, asked: bool) -> str:
     if asked:
         return one.absent
-    product = one.target.gpu.product
-    return f"GPU {product} is not in the catalogue (llmengine gpus lists it; --server asks a cluster's nodes)"
+    product = one.target.gpu.product or ""
+    return f"GPU {product} is not in the catalogue{alike(product, catalog)} (--server asks a cluster's nodes)"
+
+
+def alike(product: str, catalog: Catalog) -> str:
+    """`; it has ...`: products that have a word in common with one that is not known, or where all are listed."""
+    words = {word for word in product.upper().replace("_", "-").split("-") if word != "NVIDIA" and len(word) > 1}
+    found = [f"NVIDIA-{gpu.name}" for gpu in catalog.gpus if words & set(gpu.name.upper().split("-"))]
+    return f"; it has {', '.join(found)}" if found else "; llmengine gpus lists what is"
 
 
 def _with(one: ConcreteTarget, nodes: Sequence[GpuNode]) -> tuple[str, ...]:

@@ -139,6 +139,7 @@ def fits(
         from ..planning.target import TargetGpu
         from .files import find_release, read_catalog
         from .fits import fits as fit_all
+        from .judged import alike
         from .models import facts_of_name
 
         known = read_catalog(catalog or ())
@@ -147,7 +148,7 @@ def fits(
         for product in gpu:
             found = known.gpu(product)
             if found is None:
-                raise CliError(f"GPU {product} is not in the catalogue; llmengine gpus lists it")
+                raise CliError(f"GPU {product} is not in the catalogue{alike(product, known)}")
             targets.append(TargetGpu.of(found, product))
         chosen = find_release(known, release or newest)
         return fit_all(facts_of_name(model), chosen, targets, tokens, output, everything=everything)

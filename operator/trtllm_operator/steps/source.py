@@ -47,7 +47,7 @@ def read_json(source: Source, path: str) -> dict[str, Any]:
     """A JSON object among the model's files. Raises StepError ModelUnreadable."""
     try:
         value = json.loads(source.read(path))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise StepError("ModelUnreadable", f"the model's {path} is not JSON: {error}") from None
     if not isinstance(value, dict):
         raise StepError("ModelUnreadable", f"the model's {path} is not a JSON object")
@@ -115,7 +115,7 @@ def parse_header(path: str, size: int, read: Callable[[int, int], bytes]) -> dic
         header.pop("__metadata__", None)
         found = {name: TensorHeader(entry["dtype"], tuple(entry["shape"])) for name, entry in header.items()}
         end = 8 + header_bytes + max((entry["data_offsets"][1] for entry in header.values()), default=0)
-    except (struct.error, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+    except (struct.error, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
         raise StepError("ModelUnreadable", f"{path} is not a safetensors file: {error}") from None
     if end != size:
         raise StepError("ModelUnreadable", f"{path} has {size} bytes where its header says {end}: an unfinished copy?")

@@ -7,7 +7,9 @@ import os
 import resource
 import subprocess
 import sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -223,6 +225,7 @@ def test_what_the_catalogue_knows(tmp_path: Path) -> None:
         ("a: 1\n---\nb: 2", "holds None None, None None; give one llmengine.dev/v1alpha1 LLMEngine"),
         (f"{ENGINE}\n---\n{ENGINE}", "LLMEngine, llmengine.dev/v1alpha1 LLMEngine; give one"),
         ("[1, 2]", "holds list, not an object"),
+        ("[" * 20_000, "is not YAML"),
         ("kind: Pod\napiVersion: v1", "holds v1 Pod; give one llmengine.dev/v1alpha1 LLMEngine"),
         ("kind: LLMEngine\napiVersion: llmengine.dev/v1alpha1", "is no valid LLMEngine: spec"),
     ],
@@ -240,6 +243,10 @@ def test_a_file_that_is_no_manifest_is_one_line_and_exit_3(manifest: Any, text: 
     [
         ({"release": "1.2.7"}, "release '1.2.7' is not in the catalogue; it has"),
         ({"targets": [{"name": "x", "gpu": {"product": "RTX-9090"}}]}, "GPU RTX-9090 is not in the catalogue"),
+        (
+            {"targets": [{"name": "x", "gpu": {"product": "H100"}}]},
+            "GPU H100 is not in the catalogue; it has NVIDIA-H100-80GB-HBM3, NVIDIA-H100-PCIe, NVIDIA-H100-NVL",
+        ),
         ({"parallelism": {"tensor": -1}, "release": ""}, "spec.release: String should have"),
         ({"parallelism": {"tensor": -1}, "release": ""}, "spec.parallelism.tensor: Input should be greater"),
         ({"model": {}}, "takes exactly one of huggingFace and persistentVolumeClaim"),
@@ -265,6 +272,8 @@ def test_a_spec_that_is_wrong_is_one_line_and_exit_3(
         (json.dumps(SMOLLM2 | {"num_hidden_layers": 10**12}), "num_hidden_layers is 1000000000000"),
         (json.dumps(SMOLLM2 | {"hidden_size": "576"}), "hidden_size is '576', not a whole number"),
         (json.dumps(SMOLLM2).replace("576", "NaN"), "no hidden_size"),
+        ('{"a":' * 100_000, "config.json is not JSON: maximum recursion depth"),
+        ('{"hidden_size": 1' + "0" * 5000 + "}", "config.json is not JSON: Exceeds the limit"),
     ],
 )
 def test_a_model_that_can_not_be_read_is_one_line_and_exit_3(
@@ -306,6 +315,42 @@ def test_no_network_is_one_line_and_exit_4(manifest: Any, tmp_path: Path) -> Non
     assert "http://127.0.0.1:9 cannot be reached" in found.stderr
     assert found.stderr.count("\n") == 1
     assert "Traceback" not in found.stderr
+
+
+class Gated(BaseHTTPRequestHandler):
+    """A hub that knows every repository and shows none of them."""
+
+    def do_GET(self) -> None:
+        self.send_response(401)
+        self.send_header("X-Error-Code", "GatedRepo")
+        self.send_header("X-Error-Message", "Access to model org/model is restricted.")
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def log_message(self, *_: Any) -> None:
+        """Not into the test's output."""
+
+
+def test_a_gated_model_without_a_token_is_one_line_and_exit_4(manifest: Any, tmp_path: Path) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Gated) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("HF_")} | {
+            "HF_ENDPOINT": f"http://127.0.0.1:{server.server_port}",
+            "HF_HOME": str(tmp_path),
+            "PYTHONPATH": os.pathsep.join(sys.path),
+        }
+        done = subprocess.run(
+            [sys.executable, "-m", "trtllm_operator.cli.main", "plan", "-f", manifest()],
+            env=environment, capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+        server.shutdown()
+    assert done.returncode == 4, done.stderr
+    assert "org/model" in done.stderr
+    assert "token" in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 def test_the_cluster_says_what_its_nodes_have(model: Path, manifest: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -158,7 +158,10 @@ ANY_JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=20), inner, max_size=4),
     max_leaves=12,
 )
-KEYS = st.sampled_from([*SMOLLM2, "head_dim", "rope_scaling", "quantization_config", "text_config", "kv_lora_rank"])
+KEYS = st.sampled_from(
+    [*SMOLLM2, "head_dim", "rope_scaling", "quantization_config", "text_config", "kv_lora_rank", "sliding_window",
+     "num_experts", "first_k_dense_replace", "n_shared_experts"]
+)  # fmt: skip
 
 
 @given(st.dictionaries(KEYS, ANY_JSON, max_size=6))

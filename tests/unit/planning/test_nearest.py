@@ -53,7 +53,7 @@ def test_nothing_is_promised_where_nothing_helps() -> None:
     assert text(LLAMA_31_8B, H100) == "", "nor where nothing is wrong"
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(models(), SPECS, GPUS)
 def test_what_is_promised_passes(facts: ModelFacts, spec: dict[str, Any], target: TargetGpu) -> None:
     asked, release = engine_spec(**spec), CATALOG.release(spec["release"])

@@ -16,17 +16,28 @@ CATALOG = load_catalog()
 SUPPORTED = [name for name in CATALOG.release_names if CATALOG.release(name).builds_engines]
 
 
+QUANTISED = {"quant_method": "awq", "bits": 4, "group_size": 128}
+
+
 @st.composite
 def models(draw: st.DrawFn) -> ModelFacts:
     kv_heads = draw(st.integers(1, 16))
     heads = kv_heads * draw(st.integers(1, 8))
     head_size = draw(st.sampled_from([64, 80, 100, 128, 256]))
+    latent = {"kv_lora_rank": 512, "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128}
+    experts = {"num_experts": draw(st.integers(1, 300)), "first_k_dense_replace": draw(st.integers(1, 200))}
+    more: dict[str, Any] = draw(
+        st.sampled_from(
+            [{}, latent, experts, latent | experts, {"sliding_window": 4096}, {"quantization_config": QUANTISED}]
+        )
+    )
     return llama(
         draw(st.integers(1, 130)), heads, kv_heads, heads * head_size, draw(st.integers(1, 60_000)),
         draw(st.integers(1, 260_000)), head_dim=head_size, tie_word_embeddings=draw(st.booleans()),
         max_position_embeddings=draw(st.none() | st.integers(1, 200_000)),
         torch_dtype=draw(st.sampled_from(["float16", "bfloat16", "float32"])),
         architectures=[draw(st.sampled_from(["LlamaForCausalLM", "Qwen2ForCausalLM", "GPT2LMHeadModel", "Nobody"]))],
+        **more,
     )  # fmt: skip
 
 
