@@ -6,7 +6,7 @@ PYTHON := .venv/bin/python
 include tests/cluster/cluster.mk
 include images/images.mk
 
-.PHONY: help demo test test-fast lint bench-demo soak clean-cluster clean
+.PHONY: help demo test test-fast lint bench-demo bench-builds soak clean-cluster clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
@@ -39,5 +39,12 @@ lint: .venv/installed ## ruff, mypy, import-linter
 
 bench-demo: .venv/installed ## Measure the demo's steps and write docs/benchmarks.md
 	@$(PYTHON) -m benchmarks.demo
+
+bench-builds: .venv/installed ## Measure builds for three GPU generations and write docs/benchmarks-builds.md
+	@$(PYTHON) -m benchmarks.builds
+
+soak: .venv/installed ## The long runs (about two hours): killed at every write, paused, fought over, nodes lost; see docs/soak.md
+	@$(PYTHON) -m tests.cluster build >/dev/null
+	@$(PYTHON) -m pytest -q -s -m soak tests/integration tests/e2e
 
 clean-cluster: cluster-down ## Take the cluster down and leave nothing of it behind

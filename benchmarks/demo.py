@@ -7,14 +7,11 @@ from __future__ import annotations
 
 import argparse
 import os
-import platform
-import re
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -26,15 +23,16 @@ from rich.table import Table
 from demo import client, questions
 from demo.follow import until_drained, until_ready
 from demo.kubectl import Kubectl
-from demo.stack import Stack, make_namespace, operator_metrics, reference, remove_namespace, up
+from demo.stack import make_namespace, operator_metrics, reference, remove_namespace, up
 from tooling.progress import PROGRESS
+
+from .measure import lines_of, machine, operator_writes, told
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "benchmarks.md"
 NAMESPACE, NAME = "bench", "smollm2"
 IDLE_SECONDS = 60
 TOKENS = 64
-WRITES = ("apply", "create", "update", "delete", "patch")
 Row = tuple[str, str, str]
 
 
@@ -46,7 +44,7 @@ def main() -> int:
     if options.cold:
         rows += _cold()
     rows += _warm()
-    table = Table("measure", "value", "aim", title=_machine())
+    table = Table("measure", "value", "aim", title=machine())
     for row in rows:
         table.add_row(*row)
     Console().print(table)
@@ -83,22 +81,22 @@ def _warm() -> list[Row]:
     kubectl = make_namespace(stack, NAMESPACE)
     manifest: dict[str, Any] = yaml.safe_load((ROOT / "demo" / "llmengine.yaml").read_text())
 
-    before = _writes(stack)
+    before = operator_writes(stack)
     kubectl.apply(manifest)
     ready_seconds = until_ready(kubectl, NAME)
-    written = _writes(stack) - before
+    written = operator_writes(stack) - before
     rows += [
         ("kubectl apply to Ready on two GPU generations", f"{ready_seconds:.1f} s", ""),
         ("from nothing running to the first answer", f"{stack_seconds + ready_seconds:.1f} s", "120 s"),
-        ("API writes by the operator, apply to Ready", _told(written), ""),
+        ("API writes by the operator, apply to Ready", told(written), ""),
     ]
     rows += _speed(kubectl)
 
     with PROGRESS.step(f"{IDLE_SECONDS} s at rest"):
-        before = _writes(stack)
+        before = operator_writes(stack)
         time.sleep(IDLE_SECONDS)
-        idle = _writes(stack) - before
-    rows.append((f"API writes by the operator in {IDLE_SECONDS} s at rest, but the Lease", _told(idle), "0"))
+        idle = operator_writes(stack) - before
+    rows.append((f"API writes by the operator in {IDLE_SECONDS} s at rest, but the Lease", told(idle), "0"))
     memory = operator_metrics(stack)["process_resident_memory_bytes"]
     rows.append(("memory of the operator (resident)", f"{memory / 2**20:.0f} MiB", ""))
 
@@ -140,44 +138,14 @@ def _speed(kubectl: Kubectl) -> list[Row]:
     return rows
 
 
-def _writes(stack: Stack) -> Counter[str]:
-    """Writes so far by resource, as the operator counts its own calls."""
-    counts: Counter[str] = Counter()
-    for name, value in operator_metrics(stack).items():
-        if name.startswith("rest_client_requests_total{"):
-            labels = dict(re.findall(r'(\w+)="([^"]*)"', name))
-            if labels["method"] in WRITES and not labels["resource"].startswith("leases."):
-                counts[labels["resource"].partition(".")[0]] += int(value)
-    return counts
-
-
-def _told(counts: Counter[str]) -> str:
-    parts = ", ".join(f"{resource} {count}" for resource, count in sorted(counts.items()) if count)
-    return f"{counts.total()}{f' ({parts})' if parts else ''}"
-
-
-def _machine() -> str:
-    cpu = next(
-        (line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")), ""
-    )
-    memory = next((int(line.split()[1]) for line in _lines("/proc/meminfo") if line.startswith("MemTotal")), 0)
-    load = os.getloadavg()[0]
-    system = f"{platform.system()} {platform.release()}"
-    return f"{os.cpu_count()} cores {cpu}, {memory / 2**20:.0f} GiB, {system}; load {load:.1f} at the end"
-
-
-def _lines(path: str) -> list[str]:
-    return Path(path).read_text().splitlines()
-
-
 def _write(rows: list[Row], *, keep_cold: bool) -> None:
     """The page; without --cold the cold rows of before stay."""
-    kept = [line for line in _lines(str(PAGE)) if line.startswith("| cold:")] if keep_cold and PAGE.exists() else []
+    kept = [line for line in lines_of(str(PAGE)) if line.startswith("| cold:")] if keep_cold and PAGE.exists() else []
     lines = [f"| {what} | {value} | {aim} |" for what, value, aim in rows]
     date = datetime.now(UTC).strftime("%Y-%m-%d")
     PAGE.write_text(
         "# Measurements\n\n"
-        f"`make bench-demo`, {date}, one run. {_machine()}.\n\n"
+        f"`make bench-demo`, {date}, one run. {machine()}.\n\n"
         "| measure | value | aim |\n|---|---|---|\n" + "\n".join([*kept, *lines]) + "\n\n"
         "Cold rows come from `python -m benchmarks.demo --cold`. No GPU: tokens/s are those of the stand-in's numpy\n"
         "on the CPU and say nothing of a GPU's speed. Writes are counted by the operator itself.\n"

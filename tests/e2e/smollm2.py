@@ -32,14 +32,14 @@ def get(kubectl: Kubectl, name: str = "smollm2") -> Obj:
     return kubectl.get("llmengine", name)
 
 
-def wait_ready(kubectl: Kubectl, name: str = "smollm2") -> float:
+def wait_ready(kubectl: Kubectl, name: str = "smollm2", *, limit_seconds: float = READY_SECONDS) -> float:
     def missing() -> str | None:
         found = get(kubectl, name)
         ready = condition(found, "Ready")
         assert condition(found, "Stalled").get("status") != "True", condition(found, "Stalled")["message"]
         return None if ready.get("status") == "True" else f"{ready.get('reason')}: {ready.get('message')}"
 
-    return wait_for(f"LLMEngine {name} Ready", missing, limit_seconds=READY_SECONDS)
+    return wait_for(f"LLMEngine {name} Ready", missing, limit_seconds=limit_seconds)
 
 
 def wait_condition(kubectl: Kubectl, type_: str, status: str, name: str = "smollm2", *, reason: str = "") -> Obj:

@@ -35,10 +35,10 @@ class Fault(Enum):
 
 @dataclass(frozen=True)
 class Trap:
-    """Something that happens at one write; those of Leases do not count."""
+    """Something that happens at a write; those of Leases do not count."""
 
     number: int
-    """Of the write, from 1."""
+    """Of the write, from 1; 0 for every write."""
     after: bool
     """The server has carried the write out and its answer is on the way; else the write is."""
     act: Callable[[], Awaitable[bool]]
@@ -152,7 +152,7 @@ class FaultProxy:
         trap = self.trap
         if trap is None or not trap.counts(write):
             return None
-        return trap if sum(map(trap.counts, self.numbered)) == trap.number else None
+        return trap if trap.number in (0, sum(map(trap.counts, self.numbered))) else None
 
     def _answer(self, request: web.Request, watching: bool) -> web.StreamResponse | None:
         """What the fault makes of a request, if anything."""

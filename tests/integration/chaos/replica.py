@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import yaml
 
@@ -13,17 +14,18 @@ from tests.integration.faults import FaultProxy, Trap
 from tests.integration.kube.operator_process import HostProcess
 from trtllm_operator.kube.config import ClusterConfig
 
-OPERATOR_IMAGE = "llmengine/operator@sha256:" + "0" * 64
-TOOLCHAIN_IMAGE = "llmengine/standin@sha256:" + "1" * 64
-GRACE_SECONDS = 1
 ROOT = Path(__file__).parents[3]
 
 
 class Replica:
     """An async context manager. `lives`: how often it was started; `exits`: the codes it ended with."""
 
-    def __init__(self, upstream: ClusterConfig, namespace: str, name: str, directory: Path) -> None:
+    def __init__(
+        self, upstream: ClusterConfig, namespace: str, name: str, directory: Path, config: Mapping[str, Any]
+    ) -> None:
+        """`config` is the operator's configuration, but for the namespace, which is all that it looks after."""
         self.name = name
+        self._config = {**config, "watchNamespaces": [namespace]}
         self.namespace = namespace
         self.proxy = FaultProxy(upstream)
         self.lives = 0
@@ -36,14 +38,7 @@ class Replica:
         self._directory.mkdir(parents=True)
         await self.proxy.__aenter__()
         self._kubeconfig = self.proxy.write_kubeconfig(self._directory / "kubeconfig")
-        config = {
-            "operatorImage": OPERATOR_IMAGE,
-            "toolchainImages": {"1.2.1": TOOLCHAIN_IMAGE},
-            "hubEndpoint": "http://hub",
-            "artifactGraceSeconds": GRACE_SECONDS,
-            "watchNamespaces": [self.namespace],
-        }
-        (self._directory / "config.yaml").write_text(yaml.safe_dump(config))
+        (self._directory / "config.yaml").write_text(yaml.safe_dump(self._config))
         self._task = asyncio.create_task(self._live())
         return self
 
@@ -72,12 +67,17 @@ class Replica:
     def dies_at(self, number: int, *, after: bool) -> None:
         """SIGKILL at a write: before the server has it, or once it has carried it out."""
 
-        async def kill() -> bool:
-            assert self.process is not None
-            self.process.kill()
-            return False
+        self.proxy.trap = Trap(number, after, self._kill)
 
-        self.proxy.trap = Trap(number, after, kill)
+    def dies_at_every_write(self) -> None:
+        """SIGKILL once the server has carried out any write: a life comes no further than its first."""
+        self.proxy.trap = Trap(0, True, self._kill)
+
+    async def _kill(self) -> bool:
+        # Another write of the same moment may have killed it already.
+        if self.process is not None:
+            self.process.kill()
+        return False
 
     async def restart(self) -> None:
         """SIGKILL now; back once its next life has begun."""

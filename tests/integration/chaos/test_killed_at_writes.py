@@ -57,6 +57,19 @@ async def test_killed_at_some_writes_it_ends_the_same(make_world: MakeWorld) -> 
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(3600)
+async def test_killed_at_each_of_its_writes_in_one_history(make_world: MakeWorld) -> None:
+    expected = await undisturbed(make_world)
+    async with make_world("each-write") as world:
+        world.limit_seconds = 900
+        world.replica.dies_at_every_write()
+        ending = await live(world)
+        print(f"{world.replica.lives} lives, {len(ending.writes)} writes, {ending.seconds:.0f} s")
+        assert world.replica.lives > len(expected.writes) / 2
+        assert ending.served == expected.served, "it ends otherwise than when nothing happens"
+
+
+@pytest.mark.soak
 @pytest.mark.timeout(7200)
 async def test_killed_at_every_write_it_ends_the_same(make_world: MakeWorld) -> None:
     expected = await undisturbed(make_world)

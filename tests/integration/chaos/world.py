@@ -35,18 +35,27 @@ FIRST = {"maxBatchSize": 8, "maxInputLen": 1024, "maxSeqLen": 2048, "maxNumToken
 SECOND = {**FIRST, "maxSeqLen": 1536}
 PLAYED = (JOB, POD, DEPLOYMENT, SERVICE, CONTROLLER_REVISION, CONFIG_MAP)
 LIMIT_SECONDS = 120
+CONFIG = {
+    "operatorImage": "llmengine/operator@sha256:" + "0" * 64,
+    "toolchainImages": {"1.2.1": "llmengine/standin@sha256:" + "1" * 64},
+    "hubEndpoint": "http://hub",
+    "artifactGraceSeconds": 1,
+}
 
 
 class World:
-    """An async context manager; `replicas` run in it."""
+    """An async context manager; `replicas` run in it. `limit_seconds`: how long anything is waited for."""
 
     def __init__(self, client: Client, kubelets: Kubelets, namespace: str, directory: Path, replicas: int = 1) -> None:
         self.client = client
         self.kubelets = kubelets
         self.namespace = namespace
+        self.limit_seconds = LIMIT_SECONDS
         self.workshop = kubelets.workshop(namespace)
         self.replicas = [
-            Replica(client.config, namespace, f"operator-{number}", directory / namespace / f"operator-{number}")
+            Replica(
+                client.config, namespace, f"operator-{number}", directory / namespace / f"operator-{number}", CONFIG
+            )
             for number in range(replicas)
         ]
 
@@ -76,7 +85,7 @@ class World:
         return None
 
     async def eventually(
-        self, missing: Callable[[], Awaitable[str | None]], what: str, *, seconds: float = LIMIT_SECONDS
+        self, missing: Callable[[], Awaitable[str | None]], what: str, *, seconds: float | None = None
     ) -> float:
         """Until nothing is missing; the seconds that took. Fails with what was missing last and what the operator said.
         Everything that must always hold is looked at on the way."""
@@ -86,7 +95,7 @@ class World:
             for replica in self.replicas:
                 replica.check()
             waited = time.monotonic() - began
-            if waited > seconds:
+            if waited > (seconds or self.limit_seconds):
                 said = "\n".join(f"--- {r.name}:\n{r.said()[-6000:]}" for r in self.replicas)
                 raise AssertionError(f"{self.namespace}: waited {waited:.0f} s in vain for {what}: {left}\n{said}")
             await asyncio.sleep(0.1)
@@ -104,7 +113,7 @@ class World:
 
     # What a user sees.
 
-    async def ready(self, name: str = "smol", *, seconds: float = LIMIT_SECONDS) -> float:
+    async def ready(self, name: str = "smol", *, seconds: float | None = None) -> float:
         """Until it is Ready for its present generation and serves nothing else any more."""
 
         async def missing() -> str | None:
@@ -121,7 +130,7 @@ class World:
 
         return await self.eventually(missing, f"{name} to be Ready", seconds=seconds)
 
-    async def gone(self, *, seconds: float = LIMIT_SECONDS) -> float:
+    async def gone(self, *, seconds: float | None = None) -> float:
         """Until nothing is left of what the operator made: no object, no file."""
 
         async def missing() -> str | None:

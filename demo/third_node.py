@@ -1,0 +1,33 @@
+"""A node of a third GPU generation that joins the local cluster for a while."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.cluster.cluster import Node
+from tests.cluster.config import Gpu
+from tests.cluster.config import Node as NodeSpec
+
+from .stack import Stack
+
+TARGET: dict[str, Any] = {"name": "l4", "gpu": {"product": "NVIDIA-L4"}}
+"""Of an LLMEngine, for the node's GPU."""
+_NODE = NodeSpec(
+    name="l4",
+    gpu=Gpu(name="NVIDIA L4", compute_capability="8.9", memory_mib=23034, count=1, driver="580.159.04", cuda="13.0"),
+)
+
+
+@contextmanager
+def third_node(stack: Stack) -> Iterator[Node]:
+    """The node with the stack's images on it; it and its Node object are gone afterwards."""
+    node = stack.cluster.add_node(_NODE)
+    try:
+        stack.cluster.import_images(*(Path(i.archive) for i in stack.images.values()), nodes=[node.name])
+        yield node
+    finally:
+        node.lose()
+        stack.kubectl("default")("delete", "node", node.name)
