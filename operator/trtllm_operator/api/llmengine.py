@@ -347,7 +347,7 @@ class LLMEngineStatus(Status):
     observed_generation: Annotated[int, Field(ge=-1)] = -1
     """metadata.generation that the status speaks of; -1 is that nobody has looked yet."""
     conditions: Conditions = ()
-    """Ready, Available, Validated, ArtifactsReady, and Reconciling or Stalled while they hold."""
+    """Ready, Available, Validated, ArtifactsReady, NodesMatch, and Reconciling or Stalled while they hold."""
     reason: Annotated[str | None, Field(max_length=1024)] = None
     """Why the object is not Ready, in one word, for the table of kubectl get."""
     build_policy_hash: Annotated[str | None, Field(max_length=64)] = None

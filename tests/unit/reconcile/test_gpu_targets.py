@@ -155,12 +155,12 @@ def test_a_class_that_is_gone_for_good_is_let_go_by_deleting_what_remembers_it(w
     serve(world, ANY)
     leave(world, "h100")
     world.settle()
-    for kind in (CONTROLLER_REVISION, SERVICE):
-        for found in world.find(kind):
-            if "h100" in found["metadata"]["name"]:
-                world.delete(found)
+    for found in world.find(CONTROLLER_REVISION):
+        if "h100" in found["metadata"]["name"]:
+            world.delete(found)
     world.run_everything()
     assert set(targets(world)) == {"gpu-a100-sxm4-80gb"}
+    assert services(world) == {"smol-gpu-a100-sxm4-80gb"}
     assert len(world.find(DEPLOYMENT)) == 1
     assert condition(world, "Ready")["status"] == "True"
 
