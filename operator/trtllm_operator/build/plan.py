@@ -29,11 +29,10 @@ from ..objects import (
 from ..planning.gpu_classes import inventory, sought_class
 from ..planning.gpu_nodes import read_node
 from . import attempt
-from .failures import Failure, pause_seconds, retry_hint
-from .history import History, failure_of, number, recall, superseded
+from .history import History, number, recall, superseded
 from .jobs import attempt_job, policy_hash
 from .progress import progress
-from .resources import describe_growth, own_limit
+from .retry import after_failure
 
 LOOK_AGAIN_SECONDS = 30
 """At an attempt that goes on: what its log and the cluster say of it does not come as an event of ours."""
@@ -218,7 +217,6 @@ def _is_finished(job: Obj) -> bool:
 def _after_failure(
     seen: Snapshot, spec: EngineArtifactSpec, past: History, last: AttemptRecord, following: int
 ) -> _Outcome:
-    failure = failure_of(last)
     facts = {
         **_remembered(past),
         "attempt": last.number,
@@ -226,36 +224,12 @@ def _after_failure(
         "node_name": last.node_name,
         "start_time": last.start_time,
     }
-    times = past.counts.get(last.reason, 0)
-    if (final := _final(spec, seen.artifact["metadata"]["name"], past, failure, times, last.number)) is not None:
-        return _Outcome("Failed", failure.reason, failure.message + final, stalled=True, facts=facts)
-    pause = pause_seconds(failure, max(times, 1))
-    ended = datetime.fromisoformat(last.end_time) if last.end_time else seen.now
-    left = (ended + timedelta(seconds=pause) - seen.now).total_seconds()
-    if left <= 0:
+    verdict = after_failure(spec, seen.artifact["metadata"]["name"], past, last, seen.now)
+    if verdict.wait_seconds is None:
+        return _Outcome("Failed", verdict.reason, verdict.message, stalled=True, facts=facts)
+    if verdict.wait_seconds <= 0:
         return _start(seen, spec, past, following)
-    retry = failure.kind.retry
-    assert retry is not None  # else it is final
-    counted = f" of {spec.policy.max_attempts}" if retry.counted else ""
-    bigger = f", with {describe_growth(spec, past, retry.grows)}" if retry.grows else ""
-    message = (
-        f"{failure.message} (attempt {last.number}{counted}; the next begins {pause} s after this one failed{bigger})"
-    )
-    return _Outcome("Pending", failure.reason, message, again_seconds=left, facts=facts)
-
-
-def _final(spec: EngineArtifactSpec, name: str, past: History, failure: Failure, times: int, last: int) -> str | None:
-    """What to add to the message when there is no further attempt; None when there is one."""
-    retry = failure.kind.retry
-    if retry is None:
-        return retry_hint("eart", name) if failure.kind.outside else ""
-    if own := own_limit(spec, failure.reason):
-        return f" (attempt {last}; its limit of {own} is spec.build.resources' own, which the operator does not exceed)"
-    if retry.counted and past.counted >= spec.policy.max_attempts:
-        return f" (attempt {last}, the last of {spec.policy.max_attempts} allowed)"
-    if times > retry.times:
-        return f" (attempt {last}; {times} attempts ended like this, and more are not made by themselves)"
-    return None
+    return _Outcome("Pending", verdict.reason, verdict.message, again_seconds=verdict.wait_seconds, facts=facts)
 
 
 def missing_gpu(spec: EngineArtifactSpec, nodes: tuple[Obj, ...]) -> str | None:
