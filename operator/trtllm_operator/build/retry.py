@@ -1,4 +1,4 @@
-"""Whether another attempt follows one that has failed, and when: what the table of failures comes to for one artefact."""
+"""Whether another attempt follows one that has failed, and when: the table of failures applied to one artefact."""
 
 from __future__ import annotations
 
