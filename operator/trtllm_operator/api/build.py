@@ -38,6 +38,9 @@ class Build(NodePlacement):
     """GPUs of a quantisation that calibrates; by default computed from the model's size."""
     extra_flags: Annotated[tuple[ExtraFlag, ...], Field(max_length=16), ListMap("name")] = ()
     """Further flags of trtllm-build, of those that the catalogue allows; part of the engine's key."""
+    scale_from_zero: bool = False
+    """Make the Job of an engine although no node has its GPU, so that an autoscaler adds one: its node groups must
+    announce the GPU's labels, and nodeSelector may name the pool. For targets by product that the catalogue knows."""
     priority_class_name: Name | None = None
     """PriorityClass of the Pods. Lower than that of servers, lest a build takes a server's place."""
     queue_name: Name | None = None

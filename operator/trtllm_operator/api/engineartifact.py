@@ -187,6 +187,8 @@ class Policy(NodePlacement):
     """What was computed of the build; `resources` stand above it."""
     gpu_product: Annotated[str | None, Field(max_length=63)] = None
     """Node label nvidia.com/gpu.product of a step that needs GPUs and is not bound to a class."""
+    scale_from_zero: bool = False
+    """The Job is made although no node has its GPU, for an autoscaler that adds one."""
     priority_class_name: Name | None = None
     """PriorityClass of the Pods."""
     queue_name: Name | None = None

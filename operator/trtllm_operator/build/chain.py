@@ -127,6 +127,7 @@ def policy(spec: LLMEngineSpec, artifact: EngineArtifactSpec, numbers: Mapping[s
         token_secret_ref=hub.token_secret_ref if hub and is_model else None,
         model_secret_ref=bucket.credentials_secret_ref if bucket and is_model else None,
         store_secret_ref=store.credentials_secret_ref if store else None,
+        scale_from_zero=build.scale_from_zero,
         priority_class_name=build.priority_class_name,
         queue_name=build.queue_name,
     )

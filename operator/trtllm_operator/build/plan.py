@@ -235,7 +235,7 @@ def _after_failure(
 def missing_gpu(spec: EngineArtifactSpec, nodes: tuple[Obj, ...]) -> str | None:
     """What was looked for and what there is, when no node has the GPU that the build needs."""
     gpu = spec.inputs.gpu
-    if gpu is None:
+    if gpu is None or spec.policy.scale_from_zero:
         return None
     read = [read_node(node) for node in nodes]
     if any(offer.gpu == gpu for node in read for offer in node.offers):

@@ -90,7 +90,7 @@ def test_an_architecture_with_two_products_is_two_targets(world: World) -> None:
     assert set(targets(world)) == {"hopper-h100-80gb-hbm3", "hopper-h100-pcie", "hopper-h200"}
 
 
-def test_ampere_of_two_compute_capabilities_has_an_engine_for_each(world: World) -> None:
+def test_c15_ampere_of_two_compute_capabilities_has_an_engine_for_each(world: World) -> None:
     join(world, "a10", "NVIDIA-A10G", "8.6", 23028)
     serve(world, {"name": "ampere", "gpu": {"architecture": "ampere"}})
     assert {t["gpu"] for t in status(world)["targets"]} == {f"{A100} (8.0)", "NVIDIA-A10G (8.6)"}
@@ -245,7 +245,7 @@ def test_nodes_of_one_class_with_different_drivers_are_remarked(world: World) ->
     assert "driver 550.54.15 (h100-b), driver 580.159.04 (h100)" in condition(world, "NodesMatch")["message"]
 
 
-def test_shared_gpus_are_not_used_unless_named(world: World) -> None:
+def test_c81_shared_gpus_are_not_used_unless_named(world: World) -> None:
     leave(world, "h100")
     join(world, "a10", "NVIDIA-A10G-SHARED", "8.6", 23028)
     serve(world, ANY)
@@ -255,14 +255,14 @@ def test_shared_gpus_are_not_used_unless_named(world: World) -> None:
     assert targets(world) == {"a10": "Serving"}
 
 
-def test_two_shares_are_never_one_server(world: World) -> None:
+def test_c82_two_shares_are_never_one_server(world: World) -> None:
     join(world, "a10", "NVIDIA-A10G-SHARED", "8.6", 23028)
     shared = {"name": "a10", "gpu": {"product": "NVIDIA-A10G-SHARED"}}
     serve(world, shared, parallelism={"tensor": 3})
     assert "may be one and the same GPU" in condition(world, "Validated")["message"]
 
 
-def test_nodes_that_the_spec_does_not_tolerate_are_left_alone_until_it_does(world: World) -> None:
+def test_c85_nodes_that_the_spec_does_not_tolerate_are_left_alone_until_it_does(world: World) -> None:
     made = node("research", L40S, "8.9", 46068)
     taint = {"key": "team", "value": "research", "effect": "NoSchedule"}
     world.put({"apiVersion": "v1", "kind": "Node", **made, "spec": {"taints": [taint]}})
@@ -274,7 +274,7 @@ def test_nodes_that_the_spec_does_not_tolerate_are_left_alone_until_it_does(worl
     assert targets(world)["gpu-l40s"] == "Serving"
 
 
-def test_gpus_without_labels_are_named_and_nothing_is_built_for_them(world: World) -> None:
+def test_c80_gpus_without_labels_are_named_and_nothing_is_built_for_them(world: World) -> None:
     for name in ("a100", "h100"):
         leave(world, name)
     unlabelled = {"metadata": {"name": "bare", "labels": {}}, "status": {"allocatable": {"nvidia.com/gpu": "8"}}}
@@ -314,6 +314,26 @@ def test_slices_with_a_resource_of_their_own_are_asked_for_by_it(world: World) -
     (job,) = world.jobs_of("Engine")
     build = next(c for c in job["spec"]["template"]["spec"]["initContainers"] if c["name"] == "build")
     assert build["resources"]["limits"]["nvidia.com/mig-3g.20gb"] == "1"
+
+
+def test_c84_a_server_never_spans_slices(world: World) -> None:
+    mig(world)
+    product = "NVIDIA-A100-SXM4-40GB-MIG-3g.20gb"
+    serve(world, {"name": "slice", "gpu": {"product": product}}, parallelism={"tensor": 3})
+    assert "MIG slices (3g.20gb) can't reach each other" in condition(world, "Validated")["message"]
+
+
+def test_c87_a_pool_scaled_to_zero_gets_its_job_only_where_that_is_asked_for(world: World) -> None:
+    l4 = {"name": "l4", "gpu": {"product": "NVIDIA-L4"}}
+    serve(world, l4)
+    assert targets(world) == {"l4": "NoMatchingNode"}
+    assert world.jobs_of("Engine") == []
+    serve(world, l4, build={"scaleFromZero": True, "nodeSelector": {"pool": "l4"}})
+    (job,) = world.jobs_of("Engine")
+    pod = job["spec"]["template"]["spec"]
+    assert pod["nodeSelector"] == {"pool": "l4"}
+    assert "NVIDIA-L4" in str(pod["affinity"]), "nothing is built on another GPU"
+    assert world.find(DEPLOYMENT), "servers wait for the autoscaler too"
 
 
 def test_a_node_of_another_cpu_architecture_is_another_class(world: World) -> None:
