@@ -52,7 +52,8 @@ def _print_target(one: Judged) -> None:
         line(f"  {suggestions_text(one.suggestions)}", "green")
     for note in one.notes:
         line(f"  note: {note}", "yellow")
-    table(("  NUMBER", "VALUE", "FROM"), [(f"  {t.name}", str(t), derivation(t)) for t in plan.terms])
+    if plan.ok or any(check.id.startswith("memory") for check in plan.errors):
+        table(("  NUMBER", "VALUE", "FROM"), [(f"  {t.name}", str(t), derivation(t)) for t in plan.terms])
 
 
 def _print_built(planned: Planned, built: tuple[Built, ...]) -> None:

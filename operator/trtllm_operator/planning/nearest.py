@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice, product
+from itertools import islice
 
 from ..api.llmengine import LLMEngineSpec
 from ..catalog import Release
@@ -123,12 +123,13 @@ def _single(spec: LLMEngineSpec, choices: dict[str, tuple[str | int, ...]], verd
 
 
 def _pairs(spec: LLMEngineSpec, choices: dict[str, tuple[str | int, ...]], verdict: Judge) -> Iterator[Suggestion]:
-    """Ranks and precision together: the two that memory depends on most."""
-    fields = "precision.quantization", "parallelism.tensor"
-    for values in product(*(choices[field] for field in fields)):
-        pair = tuple(Change(field, value) for field, value in zip(fields, values, strict=True))
-        if not verdict(changed(spec, pair)).errors:
-            yield pair
+    """Precision and ranks together, the two that memory depends on most: the nearest ranks for each precision."""
+    for quantization in choices["precision.quantization"]:
+        for tensor in choices["parallelism.tensor"]:
+            pair = Change("precision.quantization", quantization), Change("parallelism.tensor", tensor)
+            if not verdict(changed(spec, pair)).errors:
+                yield pair
+                break
 
 
 def _largest(spec: LLMEngineSpec, field: str, verdict: Judge) -> int | None:
