@@ -162,10 +162,10 @@ class Kubelets:
     async def _step(self, pod: Obj, pods: list[Obj]) -> None:
         """The next thing that happens to a Pod."""
         phase = pod.get("status", {}).get("phase")
-        if phase in ("Succeeded", "Failed"):
-            return
         if "deletionTimestamp" in pod["metadata"]:
             await self._end(pod)
+        elif phase in ("Succeeded", "Failed"):
+            return
         elif "nodeName" not in pod["spec"]:
             await self._place(pod, pods)
         elif phase == "Pending":
@@ -175,7 +175,8 @@ class Kubelets:
 
     async def _end(self, pod: Obj) -> None:
         """A Pod told to end ends, as a kubelet says it: first that it failed, then that it is gone."""
-        await self._say(pod, {"phase": "Failed", "reason": "Deleted", "containerStatuses": []})
+        if pod.get("status", {}).get("phase") not in ("Succeeded", "Failed"):
+            await self._say(pod, {"phase": "Failed", "reason": "Deleted", "containerStatuses": []})
         await self._call("DELETE", pod, "", {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0})
 
     async def _place(self, pod: Obj, pods: list[Obj]) -> None:

@@ -45,7 +45,7 @@ class HostProcess:
                 stderr=log,
             )
         self._session = aiohttp.ClientSession()
-        self._port = int(await eventually(self._reported_port, "the operator to say its port"))
+        self._port = int(await eventually(self._reported_port, "the operator to say its port", seconds=60))
         return self
 
     async def __aexit__(
