@@ -21,6 +21,7 @@ REVISION = f"{GROUP}/revision"
 ARTIFACT = f"{GROUP}/artifact"
 PARENT = f"{GROUP}/parent"
 ATTEMPT = f"{GROUP}/attempt"
+CHECK = f"{GROUP}/check"
 POLICY_HASH = f"{GROUP}/policy-hash"
 RETRY = f"{GROUP}/retry"
 

@@ -241,6 +241,25 @@ class AttemptRecord(Status):
     """Pause that the source of a download asked for."""
 
 
+class Damage(Status):
+    """The last time that a Pod found the artefact damaged or missing in the store."""
+
+    check: Annotated[int, Field(ge=1)]
+    """Number of the Job that reads every file of it, `<artefact>-check-<number>`."""
+    message: Annotated[str, Field(max_length=2048)] = ""
+    """What was found, and by whom."""
+    checked_time: Time | None = None
+    """When that Job ended; absent while it goes on."""
+    whole: bool | None = None
+    """Whether it found the artefact whole; else it has taken it away, and the artefact is built again."""
+    removed_time: Time | None = None
+    """When a damaged copy was last taken away."""
+    attempt: Annotated[int, Field(ge=0)] = 0
+    """The last attempt before that; later ones build the artefact again."""
+    given_up_policy: Annotated[str | None, Field(max_length=64)] = None
+    """Hash of the policy under which it is not built again by itself, as this was the second damage within a day."""
+
+
 class EngineArtifactStatus(Status):
     """Where the build stands and what came out of it."""
 
@@ -260,6 +279,8 @@ class EngineArtifactStatus(Status):
     """The last attempts that failed, oldest first."""
     failure_counts: Annotated[dict[str, Annotated[int, Field(ge=0)]], Field(max_length=64)] = {}
     """Failures under the current policy, by reason."""
+    damage: Damage | None = None
+    """What became of the last report that the store's copy is damaged."""
     progress: Annotated[str | None, Field(max_length=128)] = None
     """How far the step that runs is."""
     job_name: Word | None = None

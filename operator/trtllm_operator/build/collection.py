@@ -11,6 +11,7 @@ from ..config import OperatorConfig
 from ..objects import (
     ARTIFACT,
     ATTEMPT,
+    CHECK,
     MANAGED,
     SCRATCH,
     Obj,
@@ -41,12 +42,13 @@ def plan_collection(
     An artefact that something needs (again) leaves its files alone: the object goes, whoever needs it makes it anew,
     and the first attempt finds it published.
     """
-    attempts = [j for j in jobs if label(j, ATTEMPT)]
-    if attempts:
-        return Collection(delete=tuple(j for j in attempts if "deletionTimestamp" not in j["metadata"]))
-    if any(label(p, ATTEMPT) for p in pods):
+    collect_name = f"{artifact['metadata']['name']}-collect"
+    collect = next((j for j in jobs if j["metadata"]["name"] == collect_name), None)
+    others = [j for j in jobs if j is not collect]
+    if others:
+        return Collection(delete=tuple(j for j in others if "deletionTimestamp" not in j["metadata"]))
+    if any(label(p, ATTEMPT) or label(p, CHECK) for p in pods):
         return Collection()
-    collect = next((j for j in jobs if not label(j, ATTEMPT)), None)
     if collect is None and referenced:
         return Collection(release=True)
     if collect is None:

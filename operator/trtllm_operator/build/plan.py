@@ -8,7 +8,7 @@ changes the policy or asks for a retry.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -28,7 +28,8 @@ from ..objects import (
 )
 from ..planning.gpu_classes import inventory, sought_class
 from ..planning.gpu_nodes import read_node
-from . import attempt
+from . import attempt, damage
+from .failures import retry_hint
 from .history import History, number, recall, superseded
 from .jobs import attempt_job, policy_hash
 from .progress import progress
@@ -67,6 +68,10 @@ class Snapshot:
     runner: Runner
     now: datetime
     said: Said = Said()
+    checks: tuple[Obj, ...] = ()
+    """Jobs that check the store's copy."""
+    reports: tuple[damage.Report, ...] = ()
+    """What Pods say of damage to the store's copy."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +113,7 @@ def plan(seen: Snapshot) -> Plan:
     """The next step of one artefact that is not being deleted."""
     spec = EngineArtifactSpec.model_validate(seen.artifact["spec"])
     before = EngineArtifactStatus.model_validate(seen.artifact.get("status") or {})
-    outcome = _outcome(seen, spec, before)
+    outcome = _checked_outcome(seen, spec, before)
     status = _status(seen, before, outcome)
     expired = _grace_left_seconds(seen, status)
     again = [s for s in (outcome.again_seconds, expired) if s is not None and s > 0]
@@ -120,15 +125,45 @@ def plan(seen: Snapshot) -> Plan:
     )
 
 
+def _checked_outcome(seen: Snapshot, spec: EngineArtifactSpec, before: EngineArtifactStatus) -> _Outcome:
+    """What is said to be damaged is checked before anything else."""
+    record, going_on = damage.look(
+        damage.Seen(seen.artifact, seen.checks, seen.pods, seen.reports, seen.config, seen.now), spec, before
+    )
+    if going_on:
+        return _Outcome(
+            "Running",
+            "CheckingFiles",
+            going_on.message,
+            stalled=going_on.stalled,
+            create=going_on.create,
+            again_seconds=going_on.again_seconds,
+            facts={"damage": record},
+        )
+    now_gone = record is not None and record.whole is False and record != before.damage
+    if now_gone:
+        before = before.model_copy(update={**_GONE, "damage": record})
+    outcome = _outcome(seen, spec, before)
+    return replace(outcome, facts={**(_GONE if now_gone else {}), "damage": record, **outcome.facts})
+
+
+_GONE: Mapping[str, Any] = {"conditions": (), "manifest_digest": None, "size_bytes": None, "completion_time": None}
+"""Of a status, when the copy in the store has been taken away."""
+
+
 def _outcome(seen: Snapshot, spec: EngineArtifactSpec, before: EngineArtifactStatus) -> _Outcome:
     ready = find(before.conditions, READY)
     if ready and ready.status == "True":
         return _Outcome("Ready", ready.reason, ready.message)
+    if before.manifest_digest:
+        checked = before.damage.checked_time if before.damage else None
+        return _Outcome("Ready", "Published", f"{before.size_bytes} bytes, found whole in the store at {checked}")
     now = seen.now.strftime(TIME_FORMAT)
     around = attempt.Surroundings(seen.nodes, seen.now, seen.said.job_events)
     wanted_policy = policy_hash(seen.artifact, spec.policy)
     past = recall(before, seen.jobs, seen.pods, wanted_policy, around)
-    over = past.last.number if past.last else 0
+    removed = before.damage.attempt if before.damage else 0
+    over = max(past.last.number if past.last else 0, removed)
     newest = max((j for j in seen.jobs if number(j) > over), key=number, default=None)
     if newest is None:
         return _between(seen, spec, before, past, wanted_policy)
@@ -195,6 +230,13 @@ def _between(
     seen: Snapshot, spec: EngineArtifactSpec, before: EngineArtifactStatus, past: History, wanted_policy: str
 ) -> _Outcome:
     """No attempt goes on: the next begins, now or after a pause, or a person has to act."""
+    gone = before.damage
+    if gone and gone.given_up_policy == wanted_policy:
+        message = f"{gone.message} It was damaged twice within a day and has been taken away: see to the store"
+        message += retry_hint("eart", seen.artifact["metadata"]["name"])
+        return _Outcome("Failed", damage.DAMAGED, message, stalled=True, facts=_remembered(past))
+    if gone and gone.removed_time and (past.last is None or past.last.number <= gone.attempt):
+        return _start(seen, spec, past, gone.attempt + 1)
     if past.last is None:
         return _start(seen, spec, past, before.attempt or 1)
     following = max(past.last.number + 1, before.attempt or 0)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
 
 from ..api.llmengine import LLMEngineSpec
+from ..build.damage import reports_of
 from ..build.inspection import inspection_name
 from ..build.plan import Snapshot
 from ..catalog import Catalog
 from ..config import OperatorConfig
 from ..kube.cache import Cache
 from ..kube.resource import CONFIG_MAP, CONTROLLER_REVISION, DEPLOYMENT, JOB, NODE, POD, SERVICE, Obj
-from ..objects import ARTIFACT, ENGINE, REVISION, Runner
+from ..objects import ARTIFACT, CHECK, ENGINE, PARENT, REVISION, Runner, label
 from .resources import ENGINE_ARTIFACT, revisions_of
 from .shared import SharedSnapshot
 from .snapshot import EngineSnapshot
@@ -59,17 +61,35 @@ def observe_artifact(artifact: Obj, cache: Cache, *, config: OperatorConfig, run
     namespace, name = artifact["metadata"]["namespace"], artifact["metadata"]["name"]
     parent = artifact["spec"]["inputs"].get("parent")
     mine = {ARTIFACT: name}
+    jobs, pods = cache.find(JOB, namespace=namespace, labels=mine), cache.find(POD, namespace=namespace, labels=mine)
     return Snapshot(
         artifact=artifact,
         parent=cache.get(ENGINE_ARTIFACT, namespace, parent) if parent else None,
-        jobs=tuple(cache.find(JOB, namespace=namespace, labels=mine)),
-        pods=tuple(cache.find(POD, namespace=namespace, labels=mine)),
+        jobs=tuple(j for j in jobs if not label(j, CHECK)),
+        checks=tuple(j for j in jobs if label(j, CHECK)),
+        pods=tuple(pods),
+        reports=reports_of(name, [*pods, *_users(artifact, cache)]),
         nodes=tuple(cache.find(NODE)),
         referenced=bool(revisions_of(artifact, cache)),
         config=config,
         runner=runner,
         now=now,
     )
+
+
+def _users(artifact: Obj, cache: Cache) -> Iterator[Obj]:
+    """Pods that read the artefact: of what is made from it, directly or not, and of servers."""
+    namespace = artifact["metadata"]["namespace"]
+    for revision in revisions_of(artifact, cache):
+        wanted = revision["metadata"]["name"]
+        pods = cache.find(POD, namespace=namespace, labels={ENGINE: label(revision, ENGINE) or ""})
+        yield from (pod for pod in pods if label(pod, REVISION) == wanted)
+    parents = [artifact["metadata"]["name"]]
+    while parents:
+        children = cache.find(ENGINE_ARTIFACT, namespace=namespace, labels={PARENT: parents.pop()})
+        for child in children:
+            parents.append(child["metadata"]["name"])
+            yield from cache.find(POD, namespace=namespace, labels={ARTIFACT: child["metadata"]["name"]})
 
 
 def observe_shared(namespace: str, cache: Cache) -> SharedSnapshot:

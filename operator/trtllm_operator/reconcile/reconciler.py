@@ -88,7 +88,7 @@ class Reconciler:
             seen = observe_artifact(artifact, self.cache, config=self.config, runner=self.runner, now=self.now())
             if "deletionTimestamp" in artifact["metadata"]:
                 collection = plan_collection(
-                    artifact, seen.jobs, seen.pods, referenced=seen.referenced, config=self.config
+                    artifact, (*seen.jobs, *seen.checks), seen.pods, referenced=seen.referenced, config=self.config
                 )
                 await self._collect(artifact, collection.create, collection.delete, release=collection.release)
                 return None

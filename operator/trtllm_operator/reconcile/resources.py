@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple
 
 from ..api import GROUP, VERSION, engineartifact, llmengine
+from ..build.damage import damaged_artifacts
 from ..kube.cache import Cache
 from ..kube.resource import (
     CONFIG_MAP,
@@ -99,6 +100,9 @@ def _owners(resource: Resource, obj: Obj, namespace: str) -> Iterator[Key]:
         yield Key("EngineArtifact", namespace, artifact)
     if engine := label(obj, ENGINE):
         yield Key("LLMEngine", namespace, engine)
+    if resource == POD:
+        for damaged in {name for name, _ in damaged_artifacts(obj)} - {label(obj, ARTIFACT)}:
+            yield Key("EngineArtifact", namespace, damaged)
     if resource == CONTROLLER_REVISION:
         yield Key("Shared", namespace, "")
         for chain_label in CHAIN_LABELS.values():

@@ -19,8 +19,8 @@ from trtllm_operator.build.collection import FINALIZER, plan_collection
 from trtllm_operator.build.plan import plan as plan_artifact
 from trtllm_operator.catalog import load_catalog
 from trtllm_operator.kube.cache import Cache
-from trtllm_operator.kube.resource import DEPLOYMENT, JOB, POD, SERVICE, Obj, Resource, key_of
-from trtllm_operator.objects import ATTEMPT, REVISION, label
+from trtllm_operator.kube.resource import CONTROLLER_REVISION, DEPLOYMENT, JOB, POD, SERVICE, Obj, Resource, key_of
+from trtllm_operator.objects import ATTEMPT, CHECK, REVISION, label
 from trtllm_operator.reconcile.engine_plan import plan as plan_engine
 from trtllm_operator.reconcile.observe import observe_artifact, observe_engine
 from trtllm_operator.reconcile.resources import ENGINE_ARTIFACT, INDEXED_LABELS, LLM_ENGINE, RESOURCES
@@ -71,7 +71,8 @@ def engine(name: str = "smol", **changes: Any) -> dict[str, Any]:
 
 
 class World:
-    """The cluster. `published`: what the store holds; `builds`: how often each was built since last collected."""
+    """The cluster. `published`: what the store holds; `damaged`: what of that is not whole; `builds`: how often each
+    was built since it was last taken away."""
 
     def __init__(self) -> None:
         self.cache = Cache(RESOURCES, indexed_labels=INDEXED_LABELS)
@@ -79,6 +80,7 @@ class World:
         self.version = 0
         self.writes = 0
         self.published: set[str] = set()
+        self.damaged: set[str] = set()
         self.builds: Counter[str] = Counter()
         self._by_kind: dict[str, Resource] = {r.kind: r for r in RESOURCES}
         for made in (
@@ -178,7 +180,9 @@ class World:
             return
         seen = observe_artifact(found, self.cache, config=CONFIG, runner=RUNNER, now=self.now)
         if "deletionTimestamp" in found["metadata"]:
-            collection = plan_collection(found, seen.jobs, seen.pods, referenced=seen.referenced, config=CONFIG)
+            collection = plan_collection(
+                found, (*seen.jobs, *seen.checks), seen.pods, referenced=seen.referenced, config=CONFIG
+            )
             self._create(collection.create)
             self._delete(collection.delete)
             if collection.release:
@@ -260,10 +264,16 @@ class World:
         if artifact is None:
             hub = "huggingFace" in str(job["spec"]["template"]["spec"]["containers"][0]["command"])
             result = REPORT if hub else {**REPORT, "revision": "d" * 64}
+        elif label(job, CHECK):
+            result = self._check(artifact)
         elif label(job, ATTEMPT) is None:
-            self.published.discard(artifact)
-            self.builds.pop(artifact, None)
+            self._forget(artifact)
             result = {}
+        elif found := self._damaged_on_the_way(artifact):
+            message = f"{found} is not what was published"
+            failure = {"reason": "ArtifactCorrupted", "message": message, "retryable": True, "artifact": found}
+            self.fail(job, failure)
+            return
         else:
             if artifact not in self.published:
                 self.builds[artifact] += 1
@@ -272,6 +282,55 @@ class World:
             name = pod["spec"]["containers"][0]["name"]
             self._end_pod(pod, name, 0, json.dumps({"result": result}))
         self._end_job(job, "Complete")
+
+    def _check(self, artifact: str) -> dict[str, Any]:
+        """The check's Pod reads the store's copy and takes it away unless it is whole."""
+        if artifact in self.published and artifact not in self.damaged:
+            return {"whole": True}
+        self._forget(artifact)
+        return {"whole": False, "problem": f"{artifact} is not what was published"}
+
+    def _forget(self, artifact: str) -> None:
+        self.published.discard(artifact)
+        self.damaged.discard(artifact)
+        self.builds.pop(artifact, None)
+
+    def _damaged_on_the_way(self, artifact: str) -> str | None:
+        """What an attempt meets in the store that is not whole: the artefact, or what it is made from."""
+        if artifact in self.damaged:
+            return artifact
+        found = self.get(ENGINE_ARTIFACT, artifact)
+        parent = found["spec"]["inputs"].get("parent") if found else None
+        if artifact in self.published or parent is None:
+            return None
+        return parent if parent not in self.published or parent in self.damaged else None
+
+    def serve(self, deployment: Obj) -> None:
+        """A server of the Deployment starts, or starts again: it runs, unless an artefact it reads is not whole."""
+        revision = self.get(CONTROLLER_REVISION, deployment["metadata"]["name"])
+        if revision is None:
+            return
+        names = [a["name"] for a in revision["data"]["artifacts"] if a["spec"]["type"] != "Checkpoint"]
+        bad = next((n for n in names if n not in self.published or n in self.damaged), None)
+        failure = {"reason": "ArtifactCorrupted", "message": f"{bad} is damaged", "retryable": True, "artifact": bad}
+        ended = {"exitCode": 75, "message": json.dumps({"failure": failure}), "finishedAt": self.stamp()}
+        state = {"lastState": {"terminated": ended}, "restartCount": 1} if bad else {"state": {"running": {}}}
+        template = deployment["spec"]["template"]
+        name = f"{deployment['metadata']['name']}-pod"
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": name,
+                "namespace": NAMESPACE,
+                "labels": template["metadata"]["labels"],
+                "ownerReferences": [{"uid": deployment["metadata"]["uid"], "controller": True, "kind": "Deployment"}],
+            },
+            "spec": {**template["spec"], "nodeName": "h100"},
+        }
+        status = {"name": "triton", "image": "i", "ready": bad is None, **state}
+        self.put({**pod, "status": {"containerStatuses": [status]}})
+        self.roll_out(deployment, ready=bad is None)
 
     def fail(self, job: Obj, failure: Mapping[str, Any] | None) -> None:
         """The Job's Pod reports a failure; with None it is killed for memory."""
@@ -303,7 +362,8 @@ class World:
             self.delete(pod)
 
     def _end_pod(self, pod: Obj, container: str, code: int, message: str, reason: str = "Error") -> None:
-        state = {"terminated": {"exitCode": code, "message": message, "reason": reason}}
+        ended = {"exitCode": code, "message": message, "reason": reason, "finishedAt": self.stamp()}
+        state = {"terminated": ended}
         self.set_status(pod, {"containerStatuses": [{"name": container, "image": "i", "state": state}]})
 
     def _end_job(self, job: Obj, type_: str) -> None:
@@ -340,7 +400,7 @@ class World:
                 status = deployment.get("status", {})
                 fresh = status.get("observedGeneration") == deployment["metadata"]["generation"]
                 if not fresh or status.get("availableReplicas") != deployment["spec"]["replicas"]:
-                    self.roll_out(deployment)
+                    self.serve(deployment)
             self.pass_time(400)
             quiet = quiet + 1 if self.version == before else 0
             if quiet == 3:  # the longest pause of the operator is over

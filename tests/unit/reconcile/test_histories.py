@@ -104,6 +104,16 @@ class Histories(RuleBasedStateMachine):
         if found := self.world.find(DEPLOYMENT):
             self.world.roll_out(found[index % len(found)], ready=ready)
 
+    @rule(index=INDEX)
+    def the_store_damages_an_artefact(self, index: int) -> None:
+        if kept := sorted(self.world.published):
+            self.world.damaged.add(kept[index % len(kept)])
+
+    @rule(index=INDEX)
+    def a_server_starts_again(self, index: int) -> None:
+        if found := self.world.find(DEPLOYMENT):
+            self.world.serve(found[index % len(found)])
+
     @rule(name=st.sampled_from(sorted(NODES)))
     def a_node_joins_or_leaves(self, name: str) -> None:
         if found := self.world.cache.get(NODE, "", name):
@@ -185,7 +195,10 @@ class Histories(RuleBasedStateMachine):
             revision = revisions.get(label(deployment, REVISION) or "")
             if revision is not None:
                 engine_artifact = revision["data"]["artifacts"][-1]["name"]
-                assert engine_artifact in self.world.published, f"{engine_artifact} is served and not in the store"
+                found = self.world.get(ENGINE_ARTIFACT, engine_artifact)
+                being_made_again = found is not None and found.get("status", {}).get("phase") != "Ready"
+                kept = engine_artifact in self.world.published
+                assert kept or being_made_again, f"{engine_artifact} is served and not in the store"
 
     @invariant()
     def what_a_revision_needs_is_kept(self) -> None:
