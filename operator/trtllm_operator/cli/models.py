@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import atexit
-import os
 import re
-import tempfile
 from pathlib import Path
+from typing import Any
 
+from ..api.common import S3Model
 from ..api.llmengine import ModelSource
 from ..planning.model import ModelFacts, ModelUnreadable, read_config, read_report
 from ..runner.report import StepError
 from ..steps.source import CONFIG, Directory, read_json, weight_files
+from .credentials import bucket_credentials, hub_token
 from .errors import BAD_INPUT, UNREACHABLE, CliError
 from .judged import Model
 
 _QUANT_CONFIG = "hf_quant_config.json"
-_UNREACHABLE = frozenset({"HubUnreachable", "HubRateLimited", "DownloadRefused", "ModelNotFound"})
+_UNREACHABLE = frozenset(
+    {"HubUnreachable", "HubRateLimited", "DownloadRefused", "ModelNotFound", "StorageUnreachable", "StorageRefused"}
+)
 
 
 def model_of(source: ModelSource, override: str | None) -> Model:
@@ -31,10 +33,13 @@ def model_of(source: ModelSource, override: str | None) -> Model:
         return Model(facts_of_name(override), pinned)
     if hub is not None:
         return _from_hub(hub.repo, hub.revision)
-    claim, bucket = source.persistent_volume_claim, source.s3
-    where = f"{claim.path} on claim {claim.claim_name}" if claim else f"in bucket {bucket.bucket if bucket else ''}"
+    if source.s3 is not None:
+        return _from_bucket(source.s3)
+    claim = source.persistent_volume_claim
+    assert claim is not None
     raise CliError(
-        f"the model is {where}, which can't be read from here: give its files or its repository with --model"
+        f"the model is {claim.path} on claim {claim.claim_name}, which can't be read from here: "
+        "give its files or its repository with --model"
     )
 
 
@@ -72,37 +77,34 @@ def _from_directory(path: Path) -> ModelFacts:
 
 
 def _from_hub(repo: str, revision: str) -> Model:
+    hub_token()
+    return _inspected({"model": {"huggingFace": {"repo": repo, "revision": revision}}}, f"{repo}@{revision}")
+
+
+def _from_bucket(source: S3Model) -> Model:
+    where = source.model_dump(by_alias=True, exclude={"credentials_secret_ref"}, exclude_none=True)
+    asked = {"model": {"s3": where}, "credentials": bucket_credentials()}
+    return _inspected(asked, f"s3://{source.bucket}/{source.prefix}")
+
+
+def _inspected(asked: dict[str, Any], name: str) -> Model:
+    """What the operator's own inspection says."""
     try:
         from ..steps.model import inspect
-    except ImportError:
+
+        report = inspect(asked)
+        return Model(read_report(report), str(report["revision"]))
+    except ImportError as error:
         raise CliError(
-            f"{repo} is on the hub, and reading it takes the package huggingface_hub: "
-            "pip install 'llmengine-operator[cli]', or give a directory with --model",
+            f"reading {name} takes the package {error.name}: pip install 'llmengine-operator[cli]', or give a "
+            "directory with --model",
             UNREACHABLE,
         ) from None
-    _use_the_users_token()
-    try:
-        report = inspect({"model": {"huggingFace": {"repo": repo, "revision": revision}}})
-        return Model(read_report(report), str(report["revision"]))
     except StepError as error:
-        raise CliError(f"{repo}@{revision}: {error.message}", _code(error)) from None
+        raise CliError(f"{name}: {error.message}", _code(error)) from None
     except ModelUnreadable as error:
-        raise CliError(f"{repo}@{revision}: {error}") from None
+        raise CliError(f"{name}: {error}") from None
 
 
 def _code(error: StepError) -> int:
     return UNREACHABLE if error.reason in _UNREACHABLE else BAD_INPUT
-
-
-def _use_the_users_token() -> None:
-    """The step reads a token from a file; on a laptop it is in HF_TOKEN, or where `hf auth login` left it."""
-    home = Path(os.environ.get("HF_HOME", Path.home() / ".cache" / "huggingface"))
-    if "HF_TOKEN_PATH" in os.environ:
-        return
-    if token := os.environ.get("HF_TOKEN"):
-        with tempfile.NamedTemporaryFile("w", prefix="llmengine-", delete=False) as file:
-            file.write(token)
-        atexit.register(Path(file.name).unlink, missing_ok=True)
-        os.environ["HF_TOKEN_PATH"] = file.name
-    elif (home / "token").is_file():
-        os.environ["HF_TOKEN_PATH"] = str(home / "token")

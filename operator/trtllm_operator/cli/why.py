@@ -284,8 +284,10 @@ def _model(spec: Mapping[str, Any]) -> str:
     source = spec["model"]
     if hub := source.get("huggingFace"):
         return f"{hub['repo']}@{hub.get('revision', 'main')}"
-    claim = next(iter(source.values()))
-    return f"{claim.get('path', '')} on {claim.get('claimName', '?')}"
+    if bucket := source.get("s3"):
+        return f"{bucket.get('prefix', '')} in bucket {bucket['bucket']}"
+    claim = source.get("persistentVolumeClaim") or {}
+    return f"{claim.get('path', '?')} on claim {claim.get('claimName', '?')}"
 
 
 def _at(status: Mapping[str, Any]) -> str:
