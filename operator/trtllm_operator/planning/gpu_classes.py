@@ -180,10 +180,13 @@ def inventory(nodes: Sequence[GpuNode]) -> str:
     offered = [(_offer_text(offer), node.name) for node in nodes for offer in node.offers]
     problems = [f"node {node.name} {node.problem}" for node in sorted(nodes, key=lambda n: n.name) if node.problem]
     said = [f"the nodes have {_grouped(offered)}"] if offered else []
-    said += problems[:LISTED]
-    if len(problems) > LISTED:
-        said.append(f"{len(problems) - LISTED} more nodes have GPUs that cannot be used")
-    return "; ".join(said) or f"no node carries the label {PRODUCT_LABEL}"
+    return "; ".join((*said, *shortened(problems))) or f"no node carries the label {PRODUCT_LABEL}"
+
+
+def shortened(items: Iterable[str]) -> list[str]:
+    """The first LISTED, and how many more there are."""
+    said = list(items)
+    return said if len(said) <= LISTED else [*said[:LISTED], f"{len(said) - LISTED} more"]
 
 
 def _offer_text(offer: Offer) -> str:
@@ -198,7 +201,4 @@ def _grouped(pairs: Iterable[tuple[str, str]]) -> str:
     found: dict[str, list[str]] = {}
     for what, node in pairs:
         found.setdefault(what, []).append(node)
-    return ", ".join(
-        f"{what} ({', '.join(sorted(names)[:LISTED])}{', ...' if len(names) > LISTED else ''})"
-        for what, names in sorted(found.items())
-    )
+    return ", ".join(f"{what} ({', '.join(shortened(sorted(names)))})" for what, names in sorted(found.items()))

@@ -10,13 +10,13 @@ from ..api.engineartifact import GpuClass
 from ..api.llmengine import GpuSelector, LLMEngineSpec, Target
 from ..catalog import Catalog, parse_product
 from .gpu_classes import (
-    LISTED,
     FoundClass,
     class_order,
     exactness,
     find_classes,
     inventory,
     selects,
+    shortened,
     slug,
     sought,
     sought_class,
@@ -81,113 +81,105 @@ def expand(
     A class belongs to the target that selects it most exactly, and among equals to the first. One that is proven stays
     when its last node leaves.
     """
-    classes = find_classes(nodes)
-    taken: set[GpuClass] = set()
-    made: dict[str, tuple[ConcreteTarget, ...]] = {}
-    passed: list[str] = []
-    for target in sorted(spec.targets, key=lambda t: exactness(t.gpu)):
-        reach = _Reach(target.gpu, spec.build, effective_spec(spec, target).serving)
+    cluster = _Cluster(tuple(nodes), find_classes(nodes), catalog)
+    targets: list[ConcreteTarget] = []
+    passed_by: list[str] = []
+    for target in spec.targets:
+        reach = _Reach(spec.build, effective_spec(spec, target).serving)
         if target.gpu.product is not None:
-            made[target.name] = (_exact(target, reach, classes, nodes, catalog, known.get(target.name, ())),)
-            taken |= {c.gpu for c in classes if selects(target.gpu, c.gpu)}
+            targets.append(_exact(target, reach, cluster, known.get(target.name, ())))
             continue
-        free = [c for c in classes if c.gpu not in taken]
-        made[target.name] = _several(target, reach, free, nodes, catalog, known, taken)
-        taken |= {c.gpu_class for c in made[target.name] if c.gpu_class}
-        passed += [p for p in _passed_by(target.gpu, reach, free, taken) if p not in passed]
-    if any(t.gpu.product is None for t in spec.targets):
-        passed += [f"node {n.name} {n.problem}" for n in sorted(nodes, key=lambda n: n.name) if n.problem]
-    return Expansion(tuple(c for t in spec.targets for c in made[t.name]), tuple(passed[:LISTED]))
+        had = [
+            (name, one)
+            for name, of_name in sorted(known.items())
+            if name.startswith(f"{target.name}-")
+            for one in of_name
+            if taker(spec.targets, one.gpu) == target
+        ]
+        there = {c.gpu: c for c in cluster.classes if taker(spec.targets, c.gpu) == target}
+        made = _several(target, reach, cluster, there, had)
+        targets += made
+        used = {c.gpu_class for c in made}
+        passed_by += [reach.closed(found) for gpu, found in there.items() if gpu not in used]
+    if any(target.gpu.product is None for target in spec.targets):
+        passed_by += [_shared_text(c) for c in cluster.classes if c.shared and taker(spec.targets, c.gpu) is None]
+        passed_by += [f"node {n.name} {n.problem}" for n in sorted(nodes, key=lambda n: n.name) if n.problem]
+    return Expansion(tuple(targets), tuple(shortened(passed_by)))
+
+
+def taker(targets: Iterable[Target], gpu: GpuClass) -> Target | None:
+    """The target that a class belongs to."""
+    return min((t for t in targets if selects(t.gpu, gpu)), key=lambda t: exactness(t.gpu), default=None)
+
+
+@dataclass(frozen=True)
+class _Cluster:
+    nodes: tuple[GpuNode, ...]
+    classes: tuple[FoundClass, ...]
+    catalog: Catalog
 
 
 @dataclass(frozen=True)
 class _Reach:
     """Where the Pods of a target may go."""
 
-    selector: GpuSelector
     build: NodePlacement
     serving: NodePlacement
 
-    def closed(self, found: FoundClass | None, nodes: Sequence[GpuNode], gpu: GpuClass) -> str:
+    def closed(self, found: FoundClass) -> str:
         """Why no Pod of the target can start on a node of the class; empty when both builds and servers can."""
-        if found is None:
-            return f"no node has {sought_class(gpu)}; {inventory(nodes)}"
-        reasons = found.closed_to(self.serving) or found.closed_to(self.build)
-        more = [f"{len(reasons) - LISTED} more likewise"] if len(reasons) > LISTED else []
-        return "; ".join((*reasons[:LISTED], *more))
+        return "; ".join(shortened(found.closed_to(self.serving) or found.closed_to(self.build)))
 
 
-def _exact(
-    target: Target,
-    reach: _Reach,
-    classes: Sequence[FoundClass],
-    nodes: Sequence[GpuNode],
-    catalog: Catalog,
-    known: Sequence[KnownClass],
-) -> ConcreteTarget:
+def _exact(target: Target, reach: _Reach, cluster: _Cluster, known: Sequence[KnownClass]) -> ConcreteTarget:
     """The one class of a product: of those there are the known one, and whole GPUs of amd64 nodes before others."""
     product = target.gpu.product
     assert product is not None
     earlier = [k.gpu for k in sorted(known, key=lambda k: not k.proven) if k.gpu.product == product]
     found = min(
-        (c for c in classes if c.gpu.product == product),
+        (c for c in cluster.classes if c.gpu.product == product),
         key=lambda c: (c.gpu not in earlier, class_order(c.gpu)),
         default=None,
     )
     if found is not None:
-        return _concrete(target, target.name, reach, found.gpu, found, nodes, catalog)
+        return _concrete(target, target.name, reach, cluster, found.gpu, found)
     if earlier:
-        return _concrete(target, target.name, reach, earlier[0], None, nodes, catalog)
-    gpu = catalog.gpu(product)
+        return _concrete(target, target.name, reach, cluster, earlier[0], None)
+    gpu = cluster.catalog.gpu(product)
     if gpu is None or parse_product(product).mig_profile is not None:
         # A slice's resource follows from the node's MIG strategy.
         unknown = "" if gpu else ", which the catalogue does not know either"
-        absent = f"no node has {sought(target.gpu)}{unknown}; {inventory(nodes)}"
+        absent = f"no node has {sought(target.gpu)}{unknown}; {inventory(cluster.nodes)}"
         return ConcreteTarget(target, target.name, absent=absent)
     wanted = GpuClass(product=product, compute_capability=gpu.compute_capability, cpu_architecture=gpu.cpu_architecture)
-    return _concrete(target, target.name, reach, wanted, None, nodes, catalog)
+    return _concrete(target, target.name, reach, cluster, wanted, None)
 
 
 def _several(
     target: Target,
     reach: _Reach,
-    free: Sequence[FoundClass],
-    nodes: Sequence[GpuNode],
-    catalog: Catalog,
-    known: Mapping[str, Sequence[KnownClass]],
-    taken: set[GpuClass],
+    cluster: _Cluster,
+    there: Mapping[GpuClass, FoundClass],
+    had: Sequence[tuple[str, KnownClass]],
 ) -> tuple[ConcreteTarget, ...]:
     """The classes among nodes that builds and servers can reach, and those known; or one target that waits."""
-    had = {
-        k.gpu: (name, k)
-        for name, of_name in known.items()
-        if name.startswith(f"{target.name}-")
-        for k in of_name
-        if k.gpu not in taken and selects(target.gpu, k.gpu)
-    }
-    there = {c.gpu: c for c in free if selects(target.gpu, c.gpu)}
-    wanted = [gpu for gpu, found in there.items() if gpu in had or not reach.closed(found, nodes, gpu)]
-    wanted += [gpu for gpu, (_, k) in had.items() if gpu not in there and k.proven]
+    names = {one.gpu: name for name, one in had}
+    wanted = {gpu for gpu, found in there.items() if gpu in names or not reach.closed(found)}
+    wanted |= {one.gpu for _, one in had if one.proven}
     if not wanted:
-        closed = [reach.closed(found, nodes, gpu) for gpu, found in there.items()]
-        why = "; ".join(closed) or f"no node has {sought(target.gpu)} that this target can use; {inventory(nodes)}"
-        return (ConcreteTarget(target, target.name, absent=why),)
+        why = "; ".join(shortened(reach.closed(found) for found in there.values()))
+        none = f"no node has {sought(target.gpu)} that this target can use; {inventory(cluster.nodes)}"
+        return (ConcreteTarget(target, target.name, absent=why or none),)
     out: list[ConcreteTarget] = []
     for gpu in sorted(wanted, key=class_order):
-        name = had[gpu][0] if gpu in had else f"{target.name}-{slug(gpu)}"
+        name = names.get(gpu) or f"{target.name}-{slug(gpu)}"
         alone = target.model_copy(update={"name": name, "gpu": GpuSelector(product=gpu.product)})
-        out.append(_concrete(alone, target.name, reach, gpu, there.get(gpu), nodes, catalog))
+        out.append(_concrete(alone, target.name, reach, cluster, gpu, there.get(gpu)))
     return tuple(out)
 
 
 def _concrete(
-    target: Target,
-    spec_target: str,
-    reach: _Reach,
-    gpu: GpuClass,
-    found: FoundClass | None,
-    nodes: Sequence[GpuNode],
-    catalog: Catalog,
+    target: Target, spec_target: str, reach: _Reach, cluster: _Cluster, gpu: GpuClass, found: FoundClass | None
 ) -> ConcreteTarget:
     return ConcreteTarget(
         target,
@@ -195,22 +187,18 @@ def _concrete(
         gpu_class=gpu,
         gpu=TargetGpu.of_class(
             gpu,
-            catalog.gpu(gpu.product),
+            cluster.catalog.gpu(gpu.product),
             memory_mib=found.memory_mib if found else None,
             gpus_per_node=found.gpus_per_node if found else None,
         ),
-        absent=reach.closed(found, nodes, gpu),
+        absent=reach.closed(found) if found else f"no node has {sought_class(gpu)}; {inventory(cluster.nodes)}",
         remarks=found.remarks if found else (),
     )
 
 
-def _passed_by(selector: GpuSelector, reach: _Reach, free: Iterable[FoundClass], taken: set[GpuClass]) -> Iterable[str]:
-    for found in free:
-        names = ", ".join(node.name for node, _ in found.offers[:LISTED])
-        if found.shared:
-            yield (
-                f"{found.gpu.product} ({names}) is shared between Pods, so memory and time are not an engine's own: "
-                "to use it all the same, name the product"
-            )
-        elif found.gpu not in taken and selects(selector, found.gpu):
-            yield reach.closed(found, (), found.gpu)
+def _shared_text(found: FoundClass) -> str:
+    names = ", ".join(shortened([node.name for node, _ in found.offers]))
+    return (
+        f"{found.gpu.product} ({names}) is shared between Pods, so memory and time are not an engine's own: "
+        "to use it all the same, name the product"
+    )

@@ -139,6 +139,27 @@ def test_the_last_node_leaving_is_said_and_takes_nothing_away(world: World) -> N
     assert dict(world.builds) == built, "a node that comes back needs no build"
 
 
+def test_a_class_that_leaves_while_it_is_rebuilt_goes_on_with_what_served(world: World) -> None:
+    serve(world, ANY)
+    before = dict(world.served())
+    world.put(engine(targets=[ANY], budgets={**engine()["spec"]["budgets"], "maxSeqLen": 1536}))
+    world.settle()
+    leave(world, "h100")
+    world.settle()
+    assert dict(world.served()) == before
+    assert "gpu-h100-80gb-hbm3" in targets(world)
+    assert len(world.find(DEPLOYMENT)) == 2
+
+
+def test_a_class_without_nodes_goes_over_to_the_target_that_names_its_product(world: World) -> None:
+    serve(world, ANY)
+    leave(world, "h100")
+    world.settle()
+    world.put(engine(targets=[ANY, {"name": "h100", "gpu": {"product": H100}}]))
+    world.settle()
+    assert set(targets(world)) == {"gpu-a100-sxm4-80gb", "h100"}
+
+
 def test_a_class_that_left_before_its_engine_was_built_is_forgotten(world: World) -> None:
     serve(world, ANY)
     join(world, "l40s", L40S, "8.9", 46068)

@@ -12,7 +12,7 @@ from trtllm_operator.api.engineartifact import GpuClass
 from trtllm_operator.api.llmengine import Target
 from trtllm_operator.kube.resource import CONTROLLER_REVISION, DEPLOYMENT, JOB, NODE, SERVICE
 from trtllm_operator.objects import REVISION, label
-from trtllm_operator.planning.gpu_classes import exactness, selects
+from trtllm_operator.planning.targets import taker
 from trtllm_operator.reconcile.resources import ENGINE_ARTIFACT, LLM_ENGINE
 
 from ..build.world import node
@@ -176,8 +176,8 @@ class Histories(RuleBasedStateMachine):
         if stored is None:  # a person has deleted it, and with it what is remembered of the class
             return False
         gpu = GpuClass.model_validate(stored["data"]["artifacts"][-1]["spec"]["inputs"]["gpu"])
-        takers = sorted((t for t in targets if selects(t.gpu, gpu)), key=lambda t: exactness(t.gpu))
-        return bool(takers) and name.startswith(f"{takers[0].name}-")
+        owner = taker(targets, gpu)
+        return owner is not None and name.startswith(f"{owner.name}-")
 
     def lacks_its_node(self, target: dict[str, Any]) -> bool:
         products = {label(n, "nvidia.com/gpu.product") for n in self.world.find(NODE)}
