@@ -99,7 +99,9 @@ def judge_targets(
 def _unknown(one: ConcreteTarget, catalog: Catalog, *, asked: bool) -> str:
     if asked:
         return one.absent
-    product = one.target.gpu.product or ""
+    product = one.target.gpu.product
+    if product is None:
+        return "no GPU of the catalogue is like that; llmengine gpus lists what is (--server asks a cluster's nodes)"
     return f"GPU {product} is not in the catalogue{alike(product, catalog)} (--server asks a cluster's nodes)"
 
 

@@ -16,7 +16,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from tests.unit.build.world import CONFIG
+from tests.unit.build.world import CONFIG, node
 from tests.unit.planning.build import SMOLLM2
 from tests.unit.reconcile.simulation import REPORT, World, engine
 from trtllm_operator.cli import cluster
@@ -367,6 +367,38 @@ def test_the_cluster_says_what_its_nodes_have(model: Path, manifest: Any, monkey
     numbers = {n["name"]: n["value"] for n in json.loads(out)["targets"][0]["numbers"]}
     assert numbers["gpu_memory_bytes"] == 2000 * 2**20
     assert code == 0
+
+
+def planned(out: str) -> dict[str, bool]:
+    """Whether each target works, by its name."""
+    return {target["name"]: target["ok"] for target in json.loads(out)["targets"]}
+
+
+def test_a_target_for_several_classes_is_judged_for_each_of_the_catalogue(model: Path, manifest: Any) -> None:
+    file = manifest(targets=[{"name": "hop", "gpu": {"computeCapability": "9.0"}}])
+    code, out, _ = run("plan", "-f", file, "--model", str(model), "-o", "json")
+    assert code == 0
+    assert {"hop-h100-80gb-hbm3", "hop-h200"} <= planned(out).keys()
+    file = manifest(targets=[{"name": "x", "gpu": {"computeCapability": "9.9"}}])
+    code, _, err = run("plan", "-f", file, "--model", str(model))
+    assert code == 3
+    assert "target x: no GPU of the catalogue is like that" in err
+
+
+def test_of_several_classes_of_a_cluster_one_that_works_is_enough(
+    model: Path, manifest: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = [node("a100", "NVIDIA-A100-SXM4-80GB", "8.0", 81920), node("h100", "NVIDIA-H100-80GB-HBM3")]
+    monkeypatch.setattr(cluster, "nodes", lambda: there)
+    file = manifest(targets=[{"name": "gpu", "gpu": {"any": {}}}], precision={"quantization": "fp8"})
+    code, out, _ = run("plan", "-f", file, "--model", str(model), "--server", "-o", "json")
+    assert code == 0
+    assert planned(out) == {"gpu-a100-sxm4-80gb": False, "gpu-h100-80gb-hbm3": True}
+    file = manifest(targets=[{"name": "b", "gpu": {"architecture": "blackwell"}}])
+    code, _, err = run("plan", "-f", file, "--model", str(model), "--server")
+    assert code == 3
+    assert "no node has a GPU of architecture blackwell" in err
+    assert "NVIDIA-H100-80GB-HBM3 (h100)" in err
 
 
 def test_a_cluster_that_is_not_there_is_exit_4(model: Path, manifest: Any, monkeypatch: pytest.MonkeyPatch) -> None:
