@@ -31,7 +31,10 @@ async def test_a_build_goes_on_after_the_api_server_hung(
 
     async with make_world("paused") as world:
         world.replica.proxy.trap = Trap(4, after=False, act=hang, method="POST", path="/jobs")
-        await live(world)
+        try:
+            await live(world)
+        finally:
+            controlled.thaw()
         lives = world.replica.lives
     if seconds > LEASE_DEADLINE_SECONDS:
         assert lives > 1, "an operator that cannot prove its Lease must end: another one may be at work"

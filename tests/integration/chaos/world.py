@@ -88,9 +88,18 @@ class World:
         self, missing: Callable[[], Awaitable[str | None]], what: str, *, seconds: float | None = None
     ) -> float:
         """Until nothing is missing; the seconds that took. Fails with what was missing last and what the operator said.
-        Everything that must always hold is looked at on the way."""
+        A server that is away for a while is waited for."""
+
+        async def look() -> str | None:
+            try:
+                return await missing()
+            except ApiError as error:
+                if error.is_overload:
+                    return str(error)
+                raise
+
         began = time.monotonic()
-        while (left := await missing()) is not None:
+        while (left := await look()) is not None:
             self.kubelets.check()
             for replica in self.replicas:
                 replica.check()
