@@ -42,6 +42,9 @@ def plan_collection(
     An artefact that something needs (again) leaves its files alone: the object goes, whoever needs it makes it anew,
     and the first attempt finds it published.
     """
+    if FINALIZER not in artifact["metadata"].get("finalizers", ()):
+        # Released already. What owned its Jobs is gone, and another artefact may have its name and its files.
+        return Collection()
     collect_name = f"{artifact['metadata']['name']}-collect"
     collect = next((j for j in jobs if j["metadata"]["name"] == collect_name), None)
     others = [j for j in jobs if j is not collect]

@@ -114,7 +114,11 @@ class Reconciler:
             meta = artifact["metadata"]
             rest = [f for f in meta.get("finalizers", ()) if f != FINALIZER]
             try:
-                await self.client.replace(ENGINE_ARTIFACT, {**artifact, "metadata": {**meta, "finalizers": rest}})
+                released = await self.client.replace(
+                    ENGINE_ARTIFACT, {**artifact, "metadata": {**meta, "finalizers": rest}}
+                )
+                # Its Jobs may be seen to go before it is.
+                self.cache.put(ENGINE_ARTIFACT, released)
             except ApiError as error:
                 if not error.is_not_found:
                     raise
