@@ -28,8 +28,9 @@ async def killed(make_world: MakeWorld, number: int, *, after: bool, expected: E
     async with make_world(f"write-{number}-{'after' if after else 'before'}") as world:
         world.replica.dies_at(number, after=after)
         ending = await live(world)
-        said = f"{world.namespace}, killed {'after' if after else 'before'} {ending.writes[number - 1]}"
-        assert world.replica.lives == 2, f"{said}: the operator lived {world.replica.lives} times"
+        what = ending.writes[number - 1].replace(world.namespace, "NAMESPACE")
+        said = f"write {number}, killed {'after' if after else 'before'} {what}"
+        assert world.replica.lives > 1, f"{said}: it was not killed"
         assert ending.served == expected.served, f"{said}: it ends otherwise than when nothing happens"
     return said
 
