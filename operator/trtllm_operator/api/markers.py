@@ -24,7 +24,6 @@ class Object(BaseModel):
     model_config = ConfigDict(
         alias_generator=to_camel,
         populate_by_name=True,
-        use_attribute_docstrings=True,
         extra="forbid",
         frozen=True,
     )
@@ -42,7 +41,10 @@ class Status(Object):
 
 @dataclass(frozen=True)
 class Cel:
-    """A CEL validation rule, for `Annotated[T, Cel(...)]` or as the decorator of an `Object` class."""
+    """A CEL validation rule, for `Annotated[T, Cel(...)]` or as the decorator of an `Object` class.
+
+    As a decorator it is seen by `schema.structural` alone, which builds the class anew.
+    """
 
     rule: str
     message: str
@@ -61,7 +63,6 @@ class Cel:
         known = extra if isinstance(extra, dict) else {}
         rules: Any = known.get("x-kubernetes-validations", [])
         cls.model_config["json_schema_extra"] = {**known, "x-kubernetes-validations": [self.dump(), *rules]}
-        cls.model_rebuild(force=True)
         return cls
 
 

@@ -15,6 +15,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from .descriptions import describe
+
 Schema = dict[str, Any]
 
 _KEPT = frozenset(
@@ -32,6 +34,7 @@ class SchemaError(TypeError):
 
 def structural(model: type[BaseModel], *, tell_defaults: bool = True) -> Schema:
     """Structural schema of `model`; with `tell_defaults`, descriptions end in the field's default value."""
+    describe(model)
     root = model.model_json_schema(by_alias=True, mode="validation", ref_template="{model}")
     return _Converter(root.pop("$defs", {}), tell_defaults).convert(root, (model.__name__,), ())
 
