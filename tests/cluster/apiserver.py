@@ -137,7 +137,7 @@ class ApiServer:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd=self._directory,
-                preexec_fn=_die_with_parent,
+                preexec_fn=die_with_parent,
             )
         self._processes.append(process)
 
@@ -151,7 +151,8 @@ class ApiServer:
         return True
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
+    """For a process about to be started: it ends when the one that starts it does."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 

@@ -19,6 +19,7 @@ import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
+from tests.cluster.apiserver import die_with_parent
 from tests.integration.kube.sample_operator import Options
 from tests.integration.kube.waiting import eventually
 from trtllm_operator.kube.resource import LEASE, Resource
@@ -43,9 +44,14 @@ class HostProcess:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
+                preexec_fn=die_with_parent,
             )
         self._session = aiohttp.ClientSession()
-        self._port = int(await eventually(self._reported_port, "the operator to say its port", seconds=60))
+        try:
+            self._port = int(await eventually(self._reported_port, "the operator to say its port", seconds=60))
+        except BaseException:
+            await self.__aexit__(None, None, None)
+            raise
         return self
 
     async def __aexit__(
