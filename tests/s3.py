@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import time
@@ -71,11 +72,13 @@ class S3Server:
     def stop(self) -> None:
         """Stop answering, as a server that hangs: connections stay open."""
         assert self._process is not None
-        self._process.send_signal(19)
+        self._process.send_signal(signal.SIGSTOP)
+        # The signal is only queued when the call returns: a last answer might still go out.
+        os.waitpid(self._process.pid, os.WUNTRACED)
 
     def resume(self) -> None:
         assert self._process is not None
-        self._process.send_signal(18)
+        self._process.send_signal(signal.SIGCONT)
 
     def _answers(self) -> bool:
         try:

@@ -10,7 +10,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-async def eventually(condition: Callable[[], Awaitable[T]], what: str, *, seconds: float = 20) -> T:
+async def eventually(condition: Callable[[], Awaitable[T]], what: str, *, seconds: float = 60) -> T:
     """What `condition` returns once that is true; an AssertionError that names `what` after `seconds`."""
     deadline = time.monotonic() + seconds
     while not (value := await condition()):

@@ -87,7 +87,7 @@ class World:
         child = await self.client.get(CONFIG_MAP, self.namespace, name)
         await self.client.delete(CONFIG_MAP, child)
 
-    async def shows(self, expected: dict[str, str], *, seconds: float = 20) -> None:
+    async def shows(self, expected: dict[str, str], *, seconds: float = 60) -> None:
         """Wait until exactly these children exist."""
 
         async def reached() -> bool:
@@ -95,7 +95,7 @@ class World:
 
         await eventually(reached, f"the children {expected}", seconds=seconds)
 
-    async def made(self, name: str, count: int, *, seconds: float = 20) -> None:
+    async def made(self, name: str, count: int, *, seconds: float = 60) -> None:
         """Wait until the Widget's status says so."""
 
         async def reached() -> bool:
