@@ -46,8 +46,8 @@ def llmengine_crd() -> Crd:
         columns=(
             column("Model", ".spec.model.*['repo','path']", "Repository or path of the model."),
             column("Release", ".spec.release", "TensorRT-LLM release."),
-            column("Precision", ".spec.precision.quantization", "Quantisation of the weights."),
-            column("TP", ".spec.parallelism.tensor", "GPUs over which each layer is split.", type_="integer"),
+            column("Precision", ".status.precision", "Format of the weights."),
+            column("TP", ".status.tensorParallel", "GPUs over which each layer is split.", type_="integer"),
             column("Ready", ".status.conditions[?(@.type=='Ready')].status", "Whether every target serves this spec."),
             column("Reason", ".status.reason", "Why it is not Ready."),
             column("KV cache", ".spec.precision.kvCache", "Type of the KV cache.", wide=True),

@@ -350,6 +350,10 @@ class LLMEngineStatus(Status):
     """Ready, Available, Validated, ArtifactsReady, NodesMatch, and Reconciling or Stalled while they hold."""
     reason: Annotated[str | None, Field(max_length=1024)] = None
     """Why the object is not Ready, in one word, for the table of kubectl get."""
+    precision: Word | None = None
+    """Format of the weights: the quantisation, or the type where there is none."""
+    tensor_parallel: Count | None = None
+    """GPUs that share each layer of one server."""
     build_policy_hash: Annotated[str | None, Field(max_length=64)] = None
     """Of the build policy last handed to the artefacts; another one opens a new attempt of what failed."""
     model: ResolvedModel | None = None

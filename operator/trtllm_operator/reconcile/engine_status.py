@@ -140,9 +140,18 @@ def engine_status(
         observed_generation=generation,
         conditions=conditions,
         reason=reason,
+        precision=_precision(spec, model) if spec else None,
+        tensor_parallel=spec.parallelism.tensor if spec else None,
         model=model,
         targets=tuple(_target_status(seen, o) for o in outcomes) if spec else before.targets,
     )
+
+
+def _precision(spec: LLMEngineSpec, model: ResolvedModel | None) -> str:
+    if spec.precision.quantization != "none":
+        return spec.precision.quantization
+    found = model.facts.get("dtype") if model and spec.precision.dtype == "auto" else None
+    return str(found or spec.precision.dtype)
 
 
 def _validated(condition: MakeCondition, verdict: Verdict, outcomes: Iterable[TargetOutcome]) -> Condition:

@@ -114,7 +114,8 @@ def test_facts_of_a_model_are_kept_whatever_they_are(kubectl: Kubectl) -> None:
 def test_kubectl_get_shows_what_serves_and_why_not(kubectl: Kubectl) -> None:
     kubectl.ok("create", "-f", "-", given=FULL_ENGINE)
     waiting = condition("Ready", "False", "WaitingForGpu", "no node has an NVIDIA-H200")
-    write_status(kubectl, FULL_ENGINE, {"observedGeneration": 1, "conditions": [waiting], "reason": "WaitingForGpu"})
+    found = {"precision": "fp8", "tensorParallel": 8, "reason": "WaitingForGpu"}
+    write_status(kubectl, FULL_ENGINE, {"observedGeneration": 1, "conditions": [waiting], **found})
     (row,) = table(kubectl.ok("get", "llme"))
     assert row.pop("AGE")
     assert row == {
