@@ -43,7 +43,7 @@ bench-demo: .venv/installed ## Measure the demo's steps and write docs/benchmark
 bench-builds: .venv/installed ## Measure builds for three GPU generations and write docs/benchmarks-builds.md
 	@$(PYTHON) -m benchmarks.builds
 
-soak: .venv/installed ## The long runs (about two hours): killed at every write, paused, fought over, nodes lost; see docs/soak.md
+soak: .venv/installed ## The long runs (about an hour): killed at every write, paused, fought over, nodes lost; see docs/soak.md
 	@$(PYTHON) -m tests.cluster build >/dev/null
 	@$(PYTHON) -m pytest -q -s -m soak tests/integration tests/e2e
 
