@@ -197,13 +197,15 @@ def _bring_up(nodes: list[LocalNode], plane: components.ControlPlane, programs: 
     for each in nodes:
         if each.state == "stopped":
             each.group.freeze(False)
-        elif not each.running:
+        elif not (each.running and each.came_up):
+            each.group.kill()
             each.start(programs, plane.address)
     for each in nodes:
         each.import_archive(programs, programs.pause_archive)
     client = Client(KUBECONFIG)
     for each in nodes:
         _wait_for_node(client, each)
+        each.mark_ready()
 
 
 def _wait_for_node(client: Client, each: LocalNode) -> None:

@@ -89,6 +89,18 @@ class LocalNode:
         return self.group.populated
 
     @property
+    def came_up(self) -> bool:
+        """Whether it has been ready since it was last started: one left by an interrupted start may end by itself."""
+        return self._ready_mark.exists()
+
+    def mark_ready(self) -> None:
+        self._ready_mark.touch()
+
+    @property
+    def _ready_mark(self) -> Path:
+        return self.directory / "ready"
+
+    @property
     def state(self) -> str:
         """running, stopped (its processes are frozen) or lost (it has none)."""
         if not self.running:
@@ -123,6 +135,7 @@ class LocalNode:
 
     def start(self, programs: Programs, address: str) -> None:
         """Starts the node's processes, as a machine that was switched on."""
+        self._ready_mark.unlink(missing_ok=True)
         # A machine's /run is empty when it starts.
         for name in ("run", "netns"):
             shutil.rmtree(self.directory / name)
