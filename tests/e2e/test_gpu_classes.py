@@ -30,7 +30,7 @@ def test_any_gpu_follows_the_nodes_that_come_and_says_which_are_gone(namespace: 
 
     with third_node(stack) as node:
         wait_condition(namespace, "Ready", "False")
-        wait_ready(namespace)
+        wait_ready(namespace, passing="ImagePullFailed")
         assert target(namespace, L4)["reason"] == "Serving"
         assert "Paris" in answer(namespace, L4)
         (pod,) = namespace.items("pods", "-l", f"llmengine.dev/target={L4}")

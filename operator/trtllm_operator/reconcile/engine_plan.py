@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,7 +105,7 @@ def _target(
     missing: Wait | None = entry if isinstance(entry, Wait) else None
     if revision:
         _ensure(seen, spec, revision, writes, policy_changed)
-        missing = _first_missing(seen, revision)
+        missing = _first_missing(seen, revision, {o["metadata"]["name"] for o in writes.apply})
     step = rollout.step(seen.engine, target.name, None if missing else revision, target.replicas, observed, seen.now)
     writes.apply += step.apply
     writes.delete += step.delete
@@ -172,8 +173,12 @@ def _artifact_object(
     }
 
 
-def _first_missing(seen: EngineSnapshot, revision: Revision) -> Wait | None:
-    """The first artefact of the chain that is not ready, as what the target waits for."""
+def _first_missing(seen: EngineSnapshot, revision: Revision, written: AbstractSet[str]) -> Wait | None:
+    """The first artefact of the chain that is not ready, as what the target waits for.
+
+    Of an artefact that is being written now, or whose plan has not seen its newest policy, the status speaks of what
+    is past: a spec that was just put right must not look stalled.
+    """
     for artifact in revision.artifacts:
         live = seen.artifacts.get(artifact.name)
         if live is None:
@@ -187,6 +192,8 @@ def _first_missing(seen: EngineSnapshot, revision: Revision) -> Wait | None:
         stalled = any(c.type == "Stalled" and c.status == "True" for c in status.conditions)
         if ready is None:
             return Wait("CreatingArtifacts", f"{artifact.name} has just been made")
+        if artifact.name in written or status.observed_generation < live["metadata"]["generation"]:
+            return Wait("PolicyChanged", f"{artifact.name} is looked at again: how it is built has changed")
         if ready.reason == "ParentNotReady":
             continue
         return Wait(ready.reason, f"{artifact.spec.type} {artifact.name}: {ready.message}", stalled=stalled)

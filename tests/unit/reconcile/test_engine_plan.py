@@ -209,6 +209,27 @@ def test_more_memory_for_the_build_tries_again_and_ends_well(world: World) -> No
     assert all(count == 1 for count in world.builds.values())
 
 
+def test_a_spec_that_was_just_put_right_does_not_look_stalled(world: World) -> None:
+    """kstatus takes Stalled of the current generation for a failure: GitOps would give up on the repair at once."""
+    world.put(engine(build={"resources": {"limits": {"memory": "1Mi"}}}))
+    for _ in range(3):
+        world.settle()
+        world.start_jobs()
+        for job in world.unfinished_jobs():
+            if "checkpoint-" in job["metadata"]["name"]:
+                world.fail(job, None)
+            else:
+                world.finish(job)
+    world.settle()
+    assert condition(world, "Stalled")["status"] == "True"
+    world.put(engine(build={"resources": {"limits": {"memory": "8Gi"}}}))
+    seen = []
+    for _ in range(6):
+        world.reconcile()
+        seen.append((state(world)["status"]["observedGeneration"], condition(world, "Stalled")["status"]))
+    assert (2, "True") not in seen
+
+
 def test_a_wrong_token_ends_in_a_condition_and_starts_nothing(world: World) -> None:
     world.put(engine())
     world.reconcile()
