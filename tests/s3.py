@@ -59,15 +59,7 @@ class S3Server:
 
     @cached_property
     def client(self) -> Any:
-        """A plain client of the server, for what tests do and look at."""
-        return botocore.session.Session().create_client(
-            "s3",
-            region_name="us-east-1",
-            endpoint_url=self.endpoint,
-            aws_access_key_id=ACCESS_KEY,
-            aws_secret_access_key=SECRET_KEY,
-            config=Config(s3={"addressing_style": "path"}),
-        )
+        return client_of(self.endpoint)
 
     def stop(self) -> None:
         """Stop answering, as a server that hangs: connections stay open."""
@@ -88,6 +80,18 @@ class S3Server:
             return True
         except OSError:
             return False
+
+
+def client_of(endpoint: str) -> Any:
+    """A plain client of a server, for what tests do and look at."""
+    return botocore.session.Session().create_client(
+        "s3",
+        region_name="us-east-1",
+        endpoint_url=endpoint,
+        aws_access_key_id=ACCESS_KEY,
+        aws_secret_access_key=SECRET_KEY,
+        config=Config(s3={"addressing_style": "path"}),
+    )
 
 
 def write_credentials(directory: Path, access_key: str = ACCESS_KEY, secret_key: str = SECRET_KEY) -> Path:
