@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..api import GROUP
-from ..api.engineartifact import EngineArtifactSpec, Policy
+from ..api.engineartifact import EngineArtifactSpec
 from ..config import OperatorConfig
 from ..objects import (
     ARTIFACT,
@@ -68,7 +68,7 @@ def collect_job(artifact: Obj, config: OperatorConfig) -> dict[str, Any]:
     spec = EngineArtifactSpec.model_validate(artifact["spec"])
     store = access(spec)
     labels = {MANAGED: "true", ARTIFACT: name}
-    pod = base_pod(Policy(), volumes(store))
+    pod = base_pod(spec.policy, volumes(store))
     where = {"artifact": name, "store": store.argument, "scratch": SCRATCH}
     pod["containers"] = [step_container("collect", "collect", where, config, step_mounts(store, writable=True))]
     return {

@@ -179,7 +179,7 @@ def check_job(artifact: Obj, spec: EngineArtifactSpec, number: int, config: Oper
     """The Job of check `number`: on a CPU, with the store writable."""
     name, store = artifact["metadata"]["name"], access(spec)
     labels = {MANAGED: "true", ARTIFACT: name, CHECK: str(number)}
-    pod = base_pod(spec.policy.model_copy(update={"priority_class_name": None}), volumes(store))
+    pod = base_pod(spec.policy, volumes(store))
     where = {"artifact": name, "store": store.argument, "scratch": SCRATCH}
     pod["containers"] = [step_container("check", "check", where, config, step_mounts(store, writable=True))]
     return {

@@ -23,8 +23,9 @@ from .bucket import Bucket, PreconditionError, UploadGoneError
 from .store import Content, Download, Entry, Meter, Published, regular_files
 
 _THREADS = 4
-_FETCHED_AT_ONCE = 2
-"""Files that pass through the scratch directory at a time; build/jobs.py asks for as much disk."""
+_SENT_AT_ONCE = 2
+"""Files that are uploaded at a time, each by several parts. A model's lie in the scratch directory meanwhile, for which
+build/chain.py plans."""
 _CONDITIONS_KEY = "conditional-writes"
 _PARTIAL = ".partial"
 
@@ -96,7 +97,7 @@ class ObjectStore:
             return entry
 
         def fill() -> Iterable[Entry]:
-            with ThreadPoolExecutor(_THREADS) as pool:
+            with ThreadPoolExecutor(_SENT_AT_ONCE) as pool:
                 return list(pool.map(upload, files))
 
         return self._publish(content, fill)
@@ -122,7 +123,7 @@ class ObjectStore:
                 meter.add(entry["size"])
                 return entry
 
-            with ThreadPoolExecutor(_FETCHED_AT_ONCE) as pool:
+            with ThreadPoolExecutor(_SENT_AT_ONCE) as pool:
                 return list(pool.map(bring, files))
 
         try:
