@@ -211,7 +211,7 @@ def make_namespace(stack: Stack, name: str, *, store_size_mib: int | None = None
 def remove_namespace(stack: Stack, name: str) -> None:
     """The namespace with all in it, and its store.
 
-    The servers go first: of a namespace whose Pods may take long to end, the namespace controller looks again only after
+    The servers go first: of a namespace whose Pods may take long to end, its controller looks again only after
     half of that time.
     """
     kubectl = stack.kubectl(name)
