@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import subprocess
 import sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -416,16 +415,20 @@ def test_a_wrong_command_line_is_exit_2() -> None:
     assert run("plan", "-f", "x", "-o", "xml")[0] == 2
 
 
-def test_a_cold_plan_takes_less_than_half_a_second(model: Path, manifest: Any, tmp_path: Path) -> None:
-    """Processor time, which a busy machine does not change; the first run compiles, as installing a package does."""
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
-    environment["PYTHONPYCACHEPREFIX"] = str(tmp_path / "bytecode")
-    command = [sys.executable, "-m", "trtllm_operator.cli.main", "plan", "-f", manifest(), "--model", str(model)]
-    spent = []
-    for _ in range(3):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        done = subprocess.run(command, env=environment, capture_output=True, timeout=60, check=True)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        assert b"works" in done.stdout
-        spent.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    assert min(spent[1:]) < 0.5, f"a cold plan took {min(spent[1:]):.2f} s of processor time"
+HEAVY = {"kopf", "aiohttp", "kubernetes", "huggingface_hub", "httpx2", "obstore", "prometheus_client"}
+"""What a plan of a local model has no use for, and what would make it slow to start."""
+
+
+def test_a_plan_of_local_files_loads_nothing_heavy(model: Path, manifest: Any) -> None:
+    """benchmarks/plan.py measures the time; this keeps what it depends on."""
+    arguments = ["plan", "-f", manifest(), "--model", str(model)]
+    program = (
+        "import sys; from trtllm_operator.cli.main import app\n"
+        f"sys.argv = ['llmengine', *{arguments!r}]\n"
+        "try:\n    app()\nexcept SystemExit:\n    pass\n"
+        "print('loaded', *sorted({name.partition('.')[0] for name in sys.modules}))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert "works" in done.stdout
+    loaded = set(done.stdout.splitlines()[-1].split()[1:])
+    assert loaded & HEAVY == set()
