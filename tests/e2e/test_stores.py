@@ -42,6 +42,7 @@ def s3_server(image: str) -> tuple[Obj, Obj]:
         "metadata": {"name": "s3", "labels": labels},
         "spec": {
             "automountServiceAccountToken": False,
+            "terminationGracePeriodSeconds": 1,
             "securityContext": {**POD_SECURITY, "fsGroup": POD_SECURITY["runAsUser"]},
             "containers": [container],
             "volumes": [{"name": n, "emptyDir": {}} for n in ("data", "meta", "tmp")],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 
 from ..api import GROUP
@@ -24,6 +25,8 @@ from .jobs import base_pod, job_spec, step_container
 
 FINALIZER = f"{GROUP}/files"
 COLLECT_TIMEOUT_SECONDS = 3600
+RETRY_PAUSE = timedelta(seconds=60)
+"""Between a removal that failed and the next."""
 
 
 @dataclass(frozen=True)
@@ -32,10 +35,17 @@ class Collection:
     delete: tuple[Obj, ...] = ()
     release: bool = False
     """Take the finalizer away: nothing of the artefact is left."""
+    again_seconds: float | None = None
 
 
 def plan_collection(
-    artifact: Obj, jobs: tuple[Obj, ...], pods: tuple[Obj, ...], *, referenced: bool, config: OperatorConfig
+    artifact: Obj,
+    jobs: tuple[Obj, ...],
+    pods: tuple[Obj, ...],
+    *,
+    referenced: bool,
+    config: OperatorConfig,
+    now: datetime,
 ) -> Collection:
     """The next step towards the end of an artefact that is being deleted.
 
@@ -58,8 +68,9 @@ def plan_collection(
         return Collection(create=(collect_job(artifact, config),))
     if condition_true(collect, "Complete"):
         return Collection(release=True)
-    if condition_true(collect, "Failed"):
-        return Collection(delete=(collect,))
+    if failed := condition_true(collect, "Failed"):
+        left = (datetime.fromisoformat(failed["lastTransitionTime"]) + RETRY_PAUSE - now).total_seconds()
+        return Collection(again_seconds=left) if left > 0 else Collection(delete=(collect,))
     return Collection()
 
 

@@ -88,10 +88,15 @@ class Reconciler:
             seen = observe_artifact(artifact, self.cache, config=self.config, runner=self.runner, now=self.now())
             if "deletionTimestamp" in artifact["metadata"]:
                 collection = plan_collection(
-                    artifact, (*seen.jobs, *seen.checks), seen.pods, referenced=seen.referenced, config=self.config
+                    artifact,
+                    (*seen.jobs, *seen.checks),
+                    seen.pods,
+                    referenced=seen.referenced,
+                    config=self.config,
+                    now=seen.now,
                 )
                 await self._collect(artifact, collection.create, collection.delete, release=collection.release)
-                return None
+                return collection.again_seconds
             plan = plan_artifact(await self.reader.listen(seen))
             await self._create(plan.create)
             if plan.create and left:

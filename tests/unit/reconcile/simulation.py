@@ -181,7 +181,12 @@ class World:
         seen = observe_artifact(found, self.cache, config=CONFIG, runner=RUNNER, now=self.now)
         if "deletionTimestamp" in found["metadata"]:
             collection = plan_collection(
-                found, (*seen.jobs, *seen.checks), seen.pods, referenced=seen.referenced, config=CONFIG
+                found,
+                (*seen.jobs, *seen.checks),
+                seen.pods,
+                referenced=seen.referenced,
+                config=CONFIG,
+                now=self.now,
             )
             self._create(collection.create)
             self._delete(collection.delete)
