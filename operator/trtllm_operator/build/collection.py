@@ -18,10 +18,9 @@ from ..objects import (
     Obj,
     condition_true,
     label,
-    owner_reference,
 )
 from ..storage import access, step_mounts, volumes
-from .jobs import base_pod, job_spec, step_container
+from .jobs import base_pod, owned_job, step_container
 
 FINALIZER = f"{GROUP}/files"
 COLLECT_TIMEOUT_SECONDS = 3600
@@ -75,21 +74,11 @@ def plan_collection(
 
 
 def collect_job(artifact: Obj, config: OperatorConfig) -> dict[str, Any]:
-    name, namespace = artifact["metadata"]["name"], artifact["metadata"]["namespace"]
+    name = artifact["metadata"]["name"]
     spec = EngineArtifactSpec.model_validate(artifact["spec"])
     store = access(spec)
     labels = {MANAGED: "true", ARTIFACT: name}
     pod = base_pod(spec.policy, volumes(store))
     where = {"artifact": name, "store": store.argument, "scratch": SCRATCH}
     pod["containers"] = [step_container("collect", "collect", where, config, step_mounts(store, writable=True))]
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {
-            "name": f"{name}-collect",
-            "namespace": namespace,
-            "labels": labels,
-            "ownerReferences": [owner_reference(artifact)],
-        },
-        "spec": job_spec(labels, pod, COLLECT_TIMEOUT_SECONDS),
-    }
+    return owned_job(artifact, f"{name}-collect", labels, pod, COLLECT_TIMEOUT_SECONDS)

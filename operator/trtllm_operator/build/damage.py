@@ -14,12 +14,12 @@ from typing import Any
 
 from ..api.engineartifact import Damage, EngineArtifactSpec, EngineArtifactStatus
 from ..config import OperatorConfig
-from ..objects import ARTIFACT, CHECK, MANAGED, SCRATCH, Obj, label, owner_reference
+from ..objects import ARTIFACT, CHECK, MANAGED, SCRATCH, Obj, label
 from ..pods import container_statuses, termination_report
 from ..storage import access, step_mounts, volumes
 from . import attempt
 from .failures import Failure
-from .jobs import base_pod, job_spec, policy_hash, step_container
+from .jobs import base_pod, owned_job, policy_hash, step_container
 
 WHOLE_SECONDS = 3600
 """How long a copy that was found whole is not read again, whatever is said of it."""
@@ -182,14 +182,4 @@ def check_job(artifact: Obj, spec: EngineArtifactSpec, number: int, config: Oper
     pod = base_pod(spec.policy, volumes(store))
     where = {"artifact": name, "store": store.argument, "scratch": SCRATCH}
     pod["containers"] = [step_container("check", "check", where, config, step_mounts(store, writable=True))]
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {
-            "name": f"{name}-check-{number}",
-            "namespace": artifact["metadata"]["namespace"],
-            "labels": labels,
-            "ownerReferences": [owner_reference(artifact)],
-        },
-        "spec": job_spec(labels, pod, spec.policy.timeout_seconds),
-    }
+    return owned_job(artifact, f"{name}-check-{number}", labels, pod, spec.policy.timeout_seconds)

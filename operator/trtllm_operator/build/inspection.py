@@ -7,8 +7,8 @@ from typing import Any
 from ..api.engineartifact import Policy
 from ..api.llmengine import LLMEngineSpec
 from ..config import OperatorConfig
-from ..objects import ENGINE, MANAGED, RETRY, SCRATCH, Obj, annotation, owner_reference, short_hash
-from .jobs import base_pod, job_spec, source_arguments, step_container, with_model_source
+from ..objects import ENGINE, MANAGED, RETRY, SCRATCH, Obj, annotation, short_hash
+from .jobs import base_pod, owned_job, source_arguments, step_container, with_model_source
 
 TIMEOUT_SECONDS = 600
 RETRY_SECONDS = 15
@@ -43,15 +43,12 @@ def inspection_job(owner: Obj, spec: LLMEngineSpec, config: OperatorConfig) -> d
     )
     with_model_source(pod, container, policy, spec.model, config)
     pod["containers"] = [container]
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {
-            "name": inspection_name(meta["name"], spec),
-            "namespace": meta["namespace"],
-            "labels": labels,
-            **({"annotations": {RETRY: asked}} if (asked := annotation(owner, RETRY)) else {}),
-            "ownerReferences": [owner_reference(owner)],
-        },
-        "spec": job_spec(labels, pod, TIMEOUT_SECONDS),
-    }
+    asked = annotation(owner, RETRY)
+    return owned_job(
+        owner,
+        inspection_name(meta["name"], spec),
+        labels,
+        pod,
+        TIMEOUT_SECONDS,
+        annotations={RETRY: asked} if asked else None,
+    )

@@ -62,7 +62,7 @@ def attempt_job(
 ) -> dict[str, Any]:
     """The Job of attempt `number` (from 1). `runner` is the name of the runner's ConfigMap in the namespace, `past` the
     attempts before, `parent` the artefact that this one is made from."""
-    name, namespace = artifact["metadata"]["name"], artifact["metadata"]["namespace"]
+    name = artifact["metadata"]["name"]
     labels = {MANAGED: "true", ARTIFACT: name, ATTEMPT: str(number)}
     if spec.type == "Model":
         pod = _model_pod(name, spec, config, past)
@@ -71,17 +71,39 @@ def attempt_job(
     give_steps_memory(pod, past)
     ask_for_scratch(pod, spec, past)
     queue = {QUEUE_LABEL: spec.policy.queue_name} if spec.policy.queue_name else {}
+    job = owned_job(
+        artifact,
+        f"{name}-{number}",
+        labels,
+        pod,
+        spec.policy.timeout_seconds,
+        annotations={POLICY_HASH: policy_hash(artifact, spec.policy)},
+    )
+    job["metadata"]["labels"] = {**labels, **queue}
+    return job
+
+
+def owned_job(
+    owner: Obj,
+    name: str,
+    labels: Mapping[str, str],
+    pod: Mapping[str, Any],
+    timeout_seconds: int,
+    *,
+    annotations: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """A Job in its owner's namespace that goes with it; Job and Pod carry `labels`."""
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {
-            "name": f"{name}-{number}",
-            "namespace": namespace,
-            "labels": {**labels, **queue},
-            "annotations": {POLICY_HASH: policy_hash(artifact, spec.policy)},
-            "ownerReferences": [owner_reference(artifact)],
+            "name": name,
+            "namespace": owner["metadata"]["namespace"],
+            "labels": dict(labels),
+            **({"annotations": dict(annotations)} if annotations else {}),
+            "ownerReferences": [owner_reference(owner)],
         },
-        "spec": job_spec(labels, pod, spec.policy.timeout_seconds),
+        "spec": job_spec(labels, pod, timeout_seconds),
     }
 
 
