@@ -8,7 +8,7 @@ from typing import Literal
 import yaml
 from pydantic import ValidationError
 
-from .api.markers import Object
+from .api.markers import Object, problems
 
 
 class ConfigError(ValueError):
@@ -37,5 +37,4 @@ def load(path: Path) -> OperatorConfig:
     except yaml.YAMLError as error:
         raise ConfigError(f"{path} is not YAML: {error}") from error
     except ValidationError as error:
-        wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
-        raise ConfigError(f"{path}: {wrong}") from error
+        raise ConfigError(f"{path}: {problems(error)}") from error

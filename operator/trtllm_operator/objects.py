@@ -7,6 +7,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from .api import API_VERSION, GROUP, common
@@ -68,6 +69,11 @@ class Runner:
     @property
     def config_map(self) -> str:
         return f"llmengine-runner-{hashlib.sha256(self.content).hexdigest()[:8]}"
+
+
+def timestamp(now: datetime) -> str:
+    """As Kubernetes writes times: RFC 3339 in UTC, whole seconds."""
+    return now.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def short_hash(value: Any, digits: int = 8) -> str:

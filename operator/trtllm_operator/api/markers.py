@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
@@ -31,6 +31,11 @@ class Object(BaseModel):
     def dump(self) -> dict[str, Any]:
         """The object as Kubernetes stores it: camelCase keys, absent instead of null."""
         return self.model_dump(by_alias=True, exclude_none=True, mode="json")
+
+
+def problems(error: ValidationError) -> str:
+    """What is wrong with an object, field by field, in one line."""
+    return "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
 
 
 class Status(Object):

@@ -25,6 +25,7 @@ from ..objects import (
     condition_true,
     label,
     runner_config_map,
+    timestamp,
 )
 from ..planning.gpu_classes import inventory, sought_class
 from ..planning.gpu_nodes import read_node
@@ -37,7 +38,6 @@ from .retry import after_failure
 
 LOOK_AGAIN_SECONDS = 30
 """At an attempt that goes on: what its log and the cluster say of it does not come as an event of ours."""
-TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 READY, RECONCILING, STALLED, REFERENCED = "Ready", "Reconciling", "Stalled", "Referenced"
 
 
@@ -158,7 +158,7 @@ def _outcome(seen: Snapshot, spec: EngineArtifactSpec, before: EngineArtifactSta
     if before.manifest_digest:
         checked = before.damage.checked_time if before.damage else None
         return _Outcome("Ready", "Published", f"{before.size_bytes} bytes, found whole in the store at {checked}")
-    now = seen.now.strftime(TIME_FORMAT)
+    now = timestamp(seen.now)
     around = attempt.Surroundings(seen.nodes, seen.now, seen.said.job_events)
     wanted_policy = policy_hash(seen.artifact, spec.policy)
     past = recall(before, seen.jobs, seen.pods, wanted_policy, around)
@@ -319,7 +319,7 @@ def _succeeded(
 
 def _status(seen: Snapshot, before: EngineArtifactStatus, outcome: _Outcome) -> EngineArtifactStatus:
     generation = seen.artifact["metadata"]["generation"]
-    now = seen.now.strftime(TIME_FORMAT)
+    now = timestamp(seen.now)
 
     def condition(type_: str, value: bool, reason: str, message: str) -> Condition:
         return transition(before.conditions, type_, truth(value), reason, message, generation=generation, now=now)

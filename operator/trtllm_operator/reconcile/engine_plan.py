@@ -6,8 +6,6 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import ValidationError
-
 from ..api import API_VERSION
 from ..api.engineartifact import KIND as ARTIFACT_KIND
 from ..api.engineartifact import EngineArtifactStatus
@@ -41,11 +39,9 @@ def plan(seen: EngineSnapshot) -> EnginePlan:
     """The next step of an LLMEngine that is not being deleted."""
     writes = _Writes([], [], [], [])
     before = LLMEngineStatus.model_validate(seen.engine.get("status") or {})
-    try:
-        spec = LLMEngineSpec.model_validate(seen.engine["spec"])
-    except ValidationError as error:
-        wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
-        verdict = Verdict(None, Wait("SpecInvalid", wrong, stalled=True, refused=True))
+    spec = seen.spec
+    if isinstance(spec, str):
+        verdict = Verdict(None, Wait("SpecInvalid", spec, stalled=True, refused=True))
         return EnginePlan(status=engine_status(seen, before, None, verdict, ()).dump())
     wanted: Wanted | Wait
     model = resolve_model(seen, spec, before)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..api.conditions import Condition, ConditionStatus, transition, truth
 from ..api.llmengine import LLMEngineSpec, LLMEngineStatus, PlanStatus, ResolvedModel, Target, TargetStatus
-from ..objects import NO_MATCHING_NODE, Obj
+from ..objects import NO_MATCHING_NODE, Obj, timestamp
 from ..planning.targets import ConcreteTarget
 from ..serving.health import Problem
 from ..serving.revision import Revision
@@ -98,7 +98,7 @@ def engine_status(
     outcomes: tuple[TargetOutcome, ...],
 ) -> LLMEngineStatus:
     generation = seen.engine["metadata"]["generation"]
-    now = seen.now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    now = timestamp(seen.now)
 
     def condition(type_: str, status: ConditionStatus, reason: str, message: str) -> Condition:
         return transition(before.conditions, type_, status, reason, message, generation=generation, now=now)

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
+from pydantic import ValidationError
+
 from ..api.llmengine import LLMEngineSpec
+from ..api.markers import problems
 from ..build.damage import reports_of
 from ..build.inspection import inspection_name
 from ..build.plan import Snapshot
@@ -25,7 +28,6 @@ def _by_name(objects: list[Obj]) -> dict[str, Obj]:
 
 def observe_engine(
     engine: Obj,
-    spec: LLMEngineSpec | None,
     cache: Cache,
     *,
     catalog: Catalog,
@@ -33,14 +35,16 @@ def observe_engine(
     runner: Runner,
     now: datetime,
 ) -> EngineSnapshot:
-    """`spec` is None when the object's spec cannot be read: then no inspection Job is its own."""
+    """An engine whose spec cannot be read has no inspection Job of its own."""
+    spec = _spec_of(engine)
     meta = engine["metadata"]
     namespace, own = meta["namespace"], {ENGINE: meta["name"]}
-    job = cache.get(JOB, namespace, inspection_name(meta["name"], spec)) if spec else None
+    job = cache.get(JOB, namespace, inspection_name(meta["name"], spec)) if isinstance(spec, LLMEngineSpec) else None
     pods = cache.find(POD, namespace=namespace, labels=own)
     inspecting = [p for p in pods if job and p["metadata"].get("labels", {}).get("job-name") == job["metadata"]["name"]]
     return EngineSnapshot(
         engine=engine,
+        spec=spec,
         inspection_job=job,
         inspection_pods=tuple(inspecting),
         revisions=_by_name(cache.find(CONTROLLER_REVISION, namespace=namespace, labels=own)),
@@ -55,6 +59,13 @@ def observe_engine(
         runner=runner,
         now=now,
     )
+
+
+def _spec_of(engine: Obj) -> LLMEngineSpec | str:
+    try:
+        return LLMEngineSpec.model_validate(engine["spec"])
+    except ValidationError as error:
+        return problems(error)
 
 
 def observe_artifact(artifact: Obj, cache: Cache, *, config: OperatorConfig, runner: Runner, now: datetime) -> Snapshot:

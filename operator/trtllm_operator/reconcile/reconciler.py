@@ -7,9 +7,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from pydantic import ValidationError
-
-from ..api.llmengine import LLMEngineSpec
 from ..build.collection import FINALIZER, plan_collection
 from ..build.plan import plan as plan_artifact
 from ..catalog import Catalog
@@ -63,7 +60,6 @@ class Reconciler:
             plan = plan_engine(
                 observe_engine(
                     engine,
-                    _readable_spec(engine),
                     self.cache,
                     catalog=self.catalog,
                     config=self.config,
@@ -135,10 +131,3 @@ class Reconciler:
     async def _delete(self, objects: Objects) -> None:
         for obj in objects:
             await self.applier.delete(dict(obj))
-
-
-def _readable_spec(engine: Obj) -> LLMEngineSpec | None:
-    try:
-        return LLMEngineSpec.model_validate(engine["spec"])
-    except ValidationError:
-        return None

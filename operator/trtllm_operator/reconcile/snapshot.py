@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from ..api.llmengine import LLMEngineSpec
 from ..catalog import Catalog
 from ..config import OperatorConfig
 from ..objects import Obj, Runner
@@ -15,6 +16,8 @@ from ..objects import Obj, Runner
 @dataclass(frozen=True)
 class EngineSnapshot:
     engine: Obj
+    spec: LLMEngineSpec | str
+    """What the engine asks for, or what is wrong with it where it cannot be read."""
     inspection_job: Obj | None
     """Of the model source as the spec now says it."""
     inspection_pods: tuple[Obj, ...]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from ..objects import REVISION, Obj, annotation
+from ..objects import REVISION, Obj, annotation, timestamp
 from .revision import Revision
 from .triton import SWITCHED_AT, deployment, service
 
@@ -70,12 +70,12 @@ def step(owner: Obj, target: str, wanted: Revision | None, replicas: int, seen: 
     proven = live is not None and available(live, replicas)
     if selected != wanted.name and (proven or selected not in seen.deployments):
         # Nothing proven is lost by moving: either the new revision is ready, or the selected one does not exist.
-        apply.append(service(owner, target, wanted.name, _stamp(now)))
+        apply.append(service(owner, target, wanted.name, timestamp(now)))
         return Step(tuple(apply), served=wanted.name if proven else None, again_seconds=DRAIN_AFTER_SWITCH_SECONDS)
     if selected != wanted.name:
         return Step(tuple(apply), served=selected)
     assert seen.service is not None
-    switched_at = annotation(seen.service, SWITCHED_AT) or _stamp(now)
+    switched_at = annotation(seen.service, SWITCHED_AT) or timestamp(now)
     apply.append(service(owner, target, wanted.name, switched_at))
     old = tuple(
         d for name, d in seen.deployments.items() if name != wanted.name and "deletionTimestamp" not in d["metadata"]
@@ -87,7 +87,3 @@ def step(owner: Obj, target: str, wanted: Revision | None, replicas: int, seen: 
     if left > 0:
         return Step(tuple(apply), served=served, again_seconds=left)
     return Step(tuple(apply), delete=old, served=served)
-
-
-def _stamp(now: datetime) -> str:
-    return now.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from trtllm_operator.api.llmengine import LLMEngineSpec
 from trtllm_operator.build.collection import FINALIZER, plan_collection
 from trtllm_operator.build.plan import plan as plan_artifact
 from trtllm_operator.catalog import load_catalog
@@ -164,9 +163,8 @@ class World:
         found = self.get(LLM_ENGINE, name)
         if found is None:
             return
-        spec = LLMEngineSpec.model_validate(found["spec"])
         plan = plan_engine(
-            observe_engine(found, spec, self.cache, catalog=CATALOG, config=CONFIG, runner=RUNNER, now=self.now)
+            observe_engine(found, self.cache, catalog=CATALOG, config=CONFIG, runner=RUNNER, now=self.now)
         )
         self._create(plan.create)
         for wanted in plan.apply:
