@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from trtllm_operator.objects import CONTAINER_SECURITY
+
 from .kubectl import Kubectl, wait_for
-from .stack import CONTAINER_SECURITY, POD_SECURITY
+from .stack import POD_SECURITY
 
 NAME = "asker"
 SCRIPT = Path(__file__).parent / "asker.py"

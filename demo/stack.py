@@ -21,6 +21,7 @@ from tests.cluster import Cluster
 from tests.cluster.build import programs
 from tests.cluster.processes import run
 from tooling.progress import PROGRESS
+from trtllm_operator.objects import CONTAINER_SECURITY
 
 from .kubectl import Kubectl, Obj, wait_for
 
@@ -35,11 +36,6 @@ GRACE_SECONDS = 30
 """Short here, so that the tests see artefacts go; the chart's default is an hour."""
 TOKEN_SECRET = "hub-token"  # noqa: S105 (a name)
 POD_SECURITY = {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}}
-CONTAINER_SECURITY = {
-    "allowPrivilegeEscalation": False,
-    "capabilities": {"drop": ["ALL"]},
-    "readOnlyRootFilesystem": True,
-}
 
 
 @dataclass(frozen=True)

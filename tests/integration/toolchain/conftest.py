@@ -41,7 +41,7 @@ def container(tmp_path_factory: pytest.TempPathFactory, work: Path) -> Container
     image = build_all(cache, select(["toolchain-standin"]), PROGRESS)["toolchain-standin"]
     root = tmp_path_factory.mktemp("image") / "root"
     unpack(image, root)
-    return Container(root, {"/model": model, "/work": work})
+    return Container(root, {"/model": model, "/bench": work})
 
 
 @pytest.fixture(scope="session")
@@ -53,13 +53,13 @@ def build_engine(container: Container, work: Path) -> BuildEngine:
         if (work / name).is_dir():
             return name
         done = container.run(
-            *("python3", script, "--model_dir", "/model", "--output_dir", f"/work/{name}.checkpoint", *convert_flags)
+            *("python3", script, "--model_dir", "/model", "--output_dir", f"/bench/{name}.checkpoint", *convert_flags)
         )
         assert done.returncode == 0, done.stderr
         flags = [word for key, value in (LIMITS | limits).items() for word in (f"--{key}", str(value))]
-        cache = ["--output_timing_cache", f"/work/{name}.cache"]
+        cache = ["--output_timing_cache", f"/bench/{name}.cache"]
         done = container.run(
-            *("trtllm-build", "--checkpoint_dir", f"/work/{name}.checkpoint", "--output_dir", f"/work/{name}"),
+            *("trtllm-build", "--checkpoint_dir", f"/bench/{name}.checkpoint", "--output_dir", f"/bench/{name}"),
             *flags,
             *cache,
             gpus=[gpu],

@@ -120,9 +120,9 @@ def test_an_engine_that_does_not_fit_ends_the_server(
 def test_a_build_that_outgrows_its_memory_is_killed(container: Container) -> None:
     """The weights are really held, twice: the build needs more than 538 MB, and an address-space limit shows it."""
     script = "/app/examples/models/core/llama/convert_checkpoint.py"
-    container.run("python3", script, "--model_dir", "/model", "--output_dir", "/work/memory.checkpoint")
+    container.run("python3", script, "--model_dir", "/model", "--output_dir", "/bench/memory.checkpoint")
     build = (
-        "trtllm-build --checkpoint_dir /work/memory.checkpoint --output_dir /work/memory --output_timing_cache /tmp/c"
+        "trtllm-build --checkpoint_dir /bench/memory.checkpoint --output_dir /bench/memory --output_timing_cache /tmp/c"
     )
     done = container.run("sh", "-c", f"cd /tmp; ulimit -d 450000; OPENBLAS_NUM_THREADS=1 exec {build}", gpus=[H100])
     assert done.returncode == 1

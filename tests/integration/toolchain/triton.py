@@ -105,7 +105,7 @@ def fill_repository(container: Container, repository: Path, values: Mapping[str,
     for model, substitutions in values.items():
         subprocess.run(["cp", "-r", str(templates / model), str(repository / model)], check=True)
         text = ",".join(f"{key}:{value}" for key, value in substitutions.items())
-        path = f"/work/{repository.name}/{model}/config.pbtxt"
+        path = f"/bench/{repository.name}/{model}/config.pbtxt"
         done = container.run("python3", "/app/tools/fill_template.py", "-i", path, text)
         assert done.returncode == 0, done.stderr
 
@@ -120,7 +120,7 @@ def repository_values(engine: str, **tensorrt_llm: str) -> dict[str, dict[str, s
             **batch,
             "triton_backend": "tensorrtllm",
             "decoupled_mode": "true",
-            "engine_dir": f"/work/{engine}",
+            "engine_dir": f"/bench/{engine}",
             "batching_strategy": "inflight_fused_batching",
             "exclude_input_in_output": "true",
             "logits_datatype": "TYPE_FP32",
@@ -138,7 +138,7 @@ def command(repository: str, ranks: int, ports: tuple[int, int, int]) -> list[st
     words = []
     for rank in range(ranks):
         words += [":", "-n", "1"] if rank else ["-n", "1"]
-        words += ["/opt/tritonserver/bin/tritonserver", f"--model-repository=/work/{repository}"]
+        words += ["/opt/tritonserver/bin/tritonserver", f"--model-repository=/bench/{repository}"]
         words += ["--disable-auto-complete-config", "--allow-gpu-metrics=false", "--exit-timeout-secs=20"]
         words += [f"--backend-config=python,shm-region-prefix-name=prefix{rank}_"]
         words += [f"--{name}-address=127.0.0.1" for name in ("http", "grpc", "metrics")]
