@@ -212,9 +212,10 @@ def test_gauges_have_the_real_names_and_only_changes_are_written(monkeypatch: py
     assert first["nv_trt_llm_kv_cache_block_metrics", *shared, ("kv_cache_block_type", "tokens_per")] == 32
 
     Family.writes.clear()
-    reporter.report(idle)
-    assert not Family.writes, "nothing is written at rest"
-    reporter.report(Statistics(5, 3, 0, 3, 0, 0, 0, used_blocks=25, free_blocks=75))
+    reporter.request_opened()
+    reporter.report(lambda: idle)
+    assert not Family.writes, "what has not changed is not written"
+    reporter.report(lambda: Statistics(5, 3, 0, 3, 0, 0, 0, used_blocks=25, free_blocks=75))
     written = {tuple(labels.values())[-1]: number for _, labels, number in Family.writes}
     assert written == {
         "active": 5,
@@ -225,3 +226,35 @@ def test_gauges_have_the_real_names_and_only_changes_are_written(monkeypatch: py
         "fraction": 0.25,
         "generation_requests": 3,
     }
+
+
+def test_gauges_are_set_only_while_a_response_is_owed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that unloads the model answers no gauge any more: one that is set then hangs the unload."""
+    monkeypatch.setattr(Family, "writes", [])
+    limits = Limits(8, 64, 128, 64, 0, packed_context=True, chunked_context=False)
+    engine: Any = SimpleNamespace(limits=limits, pool=BlockPool(100, 32))
+    idle = Statistics(0, 0, 0, 0, 0, 0, 0, used_blocks=0, free_blocks=100)
+    busy = Statistics(2, 2, 0, 2, 0, 0, 0, used_blocks=25, free_blocks=75)
+    reporter = MetricsReporter(SimpleNamespace(MetricFamily=Family), engine, "tensorrt_llm", "1", idle)
+
+    def active() -> list[float]:
+        written = [number for _, labels, number in Family.writes if labels.get("request_type") == "active"]
+        Family.writes.clear()
+        return written
+
+    assert active() == [0]
+    reporter.report(lambda: busy)
+    assert active() == [], "nothing is set at rest"
+    reporter.request_opened()
+    reporter.request_opened()
+    reporter.report(lambda: busy)
+    assert active() == [2]
+    reporter.request_closes(lambda: busy)
+    reporter.request_closes(lambda: idle)
+    assert active() == [0], "the last to close leaves the numbers of rest behind"
+    reporter.report(lambda: busy)
+    assert active() == []
+    reporter.request_opened()
+    reporter.stop()
+    reporter.request_closes(lambda: busy)
+    assert active() == [], "nothing is set once the model is being unloaded"

@@ -36,7 +36,6 @@ from trtllm_standin.triton_requests import RequestOptions, ResponseStream, parse
 
 FAILED = "unexpected error when creating modelInstanceState: "
 ORPHAN_CHECK_SECONDS = 0.5
-METRICS_JOIN_SECONDS = 1.0
 LOGITS = {"context_logits", "generation_logits"}
 
 
@@ -91,18 +90,18 @@ class TritonPythonModel:
         self._scheduler = Scheduler(
             self._engine.model, self._engine.limits, self._engine.pool, parameters.cancellation_check_seconds()
         )
-        reporter = MetricsReporter(
+        self._reporter = MetricsReporter(
             pb_utils, self._engine, args["model_name"], args["model_version"], self._scheduler.statistics()
         )
         self._finished = threading.Event()
         self._metrics_thread = threading.Thread(
-            target=self._report_metrics, args=(reporter, parameters.stats_check_seconds()), daemon=True
+            target=self._report_metrics, args=(parameters.stats_check_seconds(),), daemon=True
         )
         self._metrics_thread.start()
 
-    def _report_metrics(self, reporter: MetricsReporter, period_seconds: float) -> None:
+    def _report_metrics(self, period_seconds: float) -> None:
         while not self._finished.wait(period_seconds):
-            reporter.report(self._scheduler.statistics())
+            self._reporter.report(self._scheduler.statistics)
 
     def execute(self, requests: list[Any]) -> None:
         for request in requests:
@@ -111,11 +110,13 @@ class TritonPythonModel:
 
     def _start(self, request: Any) -> None:
         sender = request.get_response_sender()
+        self._reporter.request_opened()
         inputs = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
         request_id, names = request.request_id(), request.requested_output_names()
 
         def close(response: Any | None) -> None:
             final = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
+            self._reporter.request_closes(self._scheduler.statistics)
             sender.send(response, flags=final) if response is not None else sender.send(flags=final)
 
         def refuse(message: str) -> None:
@@ -172,9 +173,9 @@ class TritonPythonModel:
                 return
 
     def finalize(self) -> None:
+        self._reporter.stop()
         self._finished.set()
-        # A gauge that was being set as the server stopped listening would never return.
-        self._metrics_thread.join(timeout=METRICS_JOIN_SECONDS)
+        self._metrics_thread.join()
         self._scheduler.stop()
 
 

@@ -1,6 +1,7 @@
 """The backend's own metric families on Triton's /metrics, under the real names and labels."""
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from .executor import LoadedEngine
@@ -45,13 +46,21 @@ def gauge_values(engine: LoadedEngine, now: Statistics) -> Mapping[tuple[str, st
 
 
 class MetricsReporter:
-    """Holds the gauges; `pb_utils` is Triton's module, which exists only inside the server."""
+    """Holds the gauges; `pb_utils` is Triton's module, which exists only inside the server.
+
+    A gauge is set only while a request is open, the last time before the last one is closed. Each `set` waits for the
+    server, and a server that is about to unload the model stops answering before it says so: the caller would wait for
+    ever, and the unload with it. No server unloads a model that still owes a response.
+    """
 
     def __init__(self, pb_utils: Any, engine: LoadedEngine, model: str, version: str, now: Statistics) -> None:
         self._engine = engine
         self._gauges: dict[tuple[str, str], Any] = {}
         self._sent: dict[tuple[str, str], float] = {}
         self._families = []
+        self._lock = threading.Lock()
+        self._open_requests = 0
+        self._stopped = False
         for (family_name, description, label), values in gauge_values(engine, now).items():
             family = pb_utils.MetricFamily(
                 name=family_name, description=f"{description} (STAND-IN)", kind=pb_utils.MetricFamily.GAUGE
@@ -60,14 +69,30 @@ class MetricsReporter:
             for value in values:
                 labels = {"model": model, "version": version, label: value}
                 self._gauges[family_name, value] = family.Metric(labels=labels)
-        self.report(now)
+        self._set_changed(now)
 
-    def report(self, now: Statistics) -> None:
-        """Set the gauges that changed.
+    def request_opened(self) -> None:
+        with self._lock:
+            self._open_requests += 1
 
-        Each `set` waits for the server. At rest none may be made: a server that is about to unload the model stops
-        answering before it says so, and the caller would wait for ever.
-        """
+    def request_closes(self, statistics: Callable[[], Statistics]) -> None:
+        """To be called before the request's last response goes out."""
+        with self._lock:
+            if self._open_requests == 1 and not self._stopped:
+                self._set_changed(statistics())
+            self._open_requests -= 1
+
+    def report(self, statistics: Callable[[], Statistics]) -> None:
+        """Set the gauges that changed, if a request is open."""
+        with self._lock:
+            if self._open_requests and not self._stopped:
+                self._set_changed(statistics())
+
+    def stop(self) -> None:
+        """The model is being unloaded: nothing is set any more."""
+        self._stopped = True
+
+    def _set_changed(self, now: Statistics) -> None:
         for (family_name, _, _), values in gauge_values(self._engine, now).items():
             for value, number in values.items():
                 if self._sent.get((family_name, value)) != number:
