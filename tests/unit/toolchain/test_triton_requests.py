@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import numpy as np
 import pytest
 from trtllm_standin.scheduler import Output, RequestRefusedError
-from trtllm_standin.triton_requests import ResponseStream, parse_request, response_tensors
+from trtllm_standin.triton_requests import Responder, ResponseStream, parse_request, response_tensors
 
 BATCHED: dict[str, Any] = {
     "input_ids": np.array([[1, 2, 3], [4, 5, 0]], np.int32),
@@ -99,3 +101,38 @@ def test_the_last_row_to_end_closes_the_request() -> None:
     assert not first.is_cancelled()
     stream.stop()
     assert first.is_cancelled()
+
+
+def test_triton_s_sender_is_let_go_of_with_the_last_response() -> None:
+    """A sender that lives keeps the model loaded, and a server that is told to end waits for it."""
+
+    class Sender:
+        sent: list[tuple[str, int]] = []
+
+        def send(self, response: str, flags: int = 0) -> None:
+            Sender.sent.append((response, flags))
+
+        def is_cancelled(self) -> bool:
+            return True
+
+    gc.disable()
+    try:
+        sender = Sender()
+        responder, alive = Responder(sender, final_flag=1), weakref.ref(sender)
+        del sender
+        stream = ResponseStream(
+            parse_request(BATCHED, batched=True, exclude_input=False),
+            lambda options, output, generated, log_prob, last: (responder.close if last else responder.send)("token"),
+            lambda message, last: (responder.close if last else responder.send)(message),
+            responder.is_cancelled,
+        )
+        first, second = stream.requests
+        assert first.is_cancelled()
+        first.on_output(Output([1], [0.0], final=True))
+        assert alive() is not None
+        second.on_error("it broke")
+        assert Sender.sent == [("token", 0), ("it broke", 1)]
+        assert alive() is None, "nothing but the collector of cycles would end it"
+        assert not second.is_cancelled()
+    finally:
+        gc.enable()

@@ -32,7 +32,7 @@ from trtllm_standin.log import runtime_log
 from trtllm_standin.scheduler import Output, RequestRefusedError, Scheduler
 from trtllm_standin.triton_metrics import MetricsReporter
 from trtllm_standin.triton_parameters import Parameters
-from trtllm_standin.triton_requests import RequestOptions, ResponseStream, parse_request, response_tensors
+from trtllm_standin.triton_requests import RequestOptions, Responder, ResponseStream, parse_request, response_tensors
 
 FAILED = "unexpected error when creating modelInstanceState: "
 ORPHAN_CHECK_SECONDS = 0.5
@@ -109,15 +109,14 @@ class TritonPythonModel:
         # Responses go out through their senders, from the scheduler's thread.
 
     def _start(self, request: Any) -> None:
-        sender = request.get_response_sender()
+        responder = Responder(request.get_response_sender(), pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
         self._reporter.request_opened()
         inputs = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
         request_id, names = request.request_id(), request.requested_output_names()
 
-        def close(response: Any | None) -> None:
-            final = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
+        def close(response: Any) -> None:
             self._reporter.request_closes(self._scheduler.statistics)
-            sender.send(response, flags=final) if response is not None else sender.send(flags=final)
+            responder.close(response)
 
         def refuse(message: str) -> None:
             close(pb_utils.InferenceResponse(error=pb_utils.TritonError(message)))
@@ -152,7 +151,7 @@ class TritonPythonModel:
                 self._streams.pop(request_id, None)
                 close(response)
             else:
-                sender.send(response)
+                responder.send(response)
 
         def send_error(message: str, last: bool) -> None:
             response = pb_utils.InferenceResponse(error=pb_utils.TritonError(message))
@@ -160,9 +159,9 @@ class TritonPythonModel:
                 self._streams.pop(request_id, None)
                 close(response)
             else:
-                sender.send(response)
+                responder.send(response)
 
-        stream = ResponseStream(rows, send, send_error, sender.is_cancelled)
+        stream = ResponseStream(rows, send, send_error, responder.is_cancelled)
         if request_id:
             self._streams[request_id] = stream
         for number, generation in enumerate(stream.requests):

@@ -165,6 +165,30 @@ def response_tensors(
     return {name: produced[name][None] if batched else produced[name] for name in names if name in produced}
 
 
+class Responder:
+    """Triton's response sender for one request, let go of with the last response.
+
+    A sender that lives keeps its model loaded: a server that is told to end would wait until Python happens to collect
+    the cycle of callbacks that holds it.
+    """
+
+    def __init__(self, sender: Any, final_flag: int) -> None:
+        self._sender, self._final_flag = sender, final_flag
+
+    def send(self, response: Any) -> None:
+        self._sender.send(response)
+
+    def close(self, response: Any) -> None:
+        """Send the last response."""
+        sender, self._sender = self._sender, None
+        sender.send(response, flags=self._final_flag)
+
+    def is_cancelled(self) -> bool:
+        """Whether the client went away before the last response."""
+        sender = self._sender
+        return sender is not None and bool(sender.is_cancelled())
+
+
 class ResponseStream:
     """Sends the responses of one Triton request; the last row to end closes it."""
 
