@@ -35,6 +35,9 @@ COMPILER_FLAGS = "all=-dwarf=false"
 GARBAGE_COLLECTION_PERCENT = "400"
 CNI_PLUGINS = ("bridge", "host-local", "loopback", "portmap")
 BUILD_SECONDS = 3600
+KEPT_BUILDS = 2
+"""Counting the newest; what is older goes when a new one is built."""
+_CONTENT_HASH_CHARACTERS = 20
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,7 @@ def programs() -> Programs:
     with locked("build"):
         if not built.directory.is_dir():
             _build(built)
+            _remove_old_builds(built.directory.parent.parent)
     return built
 
 
@@ -110,7 +114,7 @@ def _content_hash() -> str:
     digest = hashlib.sha256(f"{machine} {TAGS} {COMPILER_FLAGS}".encode())
     for path in sorted((*SOURCES.rglob("*.go"), SOURCES / "go.mod", SOURCES / "go.sum")):
         digest.update(f"\n{path.relative_to(SOURCES)}\n".encode() + path.read_bytes())
-    return digest.hexdigest()[:20]
+    return digest.hexdigest()[:_CONTENT_HASH_CHARACTERS]
 
 
 def _build(built: Programs) -> None:
@@ -166,6 +170,15 @@ def _build(built: Programs) -> None:
     images.write_static(directory / "probe", images.PROBE_IMAGE, directory / "probe.oci")
     directory.chmod(0o755)
     directory.rename(built.directory)
+
+
+def _remove_old_builds(programs_directory: Path) -> None:
+    """All but the newest few; extra programs stay."""
+    builds = [
+        d for d in programs_directory.iterdir() if re.fullmatch(rf"[0-9a-f]{{{_CONTENT_HASH_CHARACTERS}}}", d.name)
+    ]
+    for old in sorted(builds, key=lambda d: d.stat().st_mtime, reverse=True)[KEPT_BUILDS:]:
+        shutil.rmtree(old)
 
 
 def _require_go() -> None:
