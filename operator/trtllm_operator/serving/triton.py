@@ -35,9 +35,13 @@ DRAIN_SLEEP_SECONDS = 5
 """Between leaving the Service and SIGTERM: meanwhile routes to the Pod go, so no request meets a closed port."""
 EXIT_TIMEOUT_SECONDS = 120
 """How long Triton lets running requests end."""
-LOAD_BYTES_PER_SECOND = 150_000_000
-"""A slow network volume; the start-up budget grows with the engine."""
+LOAD_BYTES_PER_SECOND = 100 << 20
+"""Half of what a slow network volume gives: the start-up budget is twice the time that loading takes there."""
+SMALLEST_STARTUP_SECONDS, BEFORE_LOADING_SECONDS = 600, 120
+"""The start-up budget at least, and what is added to the time of loading: verification, the tokenizer, the runtime."""
 STARTUP_PERIOD_SECONDS = 2
+SMALLEST_PROGRESS_SECONDS, BEFORE_STARTUP_SECONDS = 3600, 1800
+"""A rollout's deadline at least, and how far it lies beyond the start-up budget: a node, an image, a bucket's files."""
 SWITCHED_AT = "llmengine.dev/switched-at"
 
 
@@ -131,7 +135,8 @@ def pod_labels(engine_name: str, target: str, revision: str) -> dict[str, str]:
 
 def probes(weights_bytes_total: int) -> dict[str, Any]:
     """Triton's port is closed while models load: liveness waits behind a start-up probe that grows with the engine."""
-    budget_seconds = max(600, 120 + weights_bytes_total // LOAD_BYTES_PER_SECOND)
+    loading_seconds = -(-weights_bytes_total // LOAD_BYTES_PER_SECOND)
+    budget_seconds = max(SMALLEST_STARTUP_SECONDS, BEFORE_LOADING_SECONDS + loading_seconds)
     ready = {"httpGet": {"path": f"/v2/models/{MODEL_NAME}/ready", "port": "http"}}
     return {
         "startupProbe": {
@@ -165,12 +170,19 @@ def deployment(owner: Obj, revision: Revision, replicas: int) -> dict[str, Any]:
         "spec": {
             "replicas": replicas,
             "revisionHistoryLimit": 0,
-            "progressDeadlineSeconds": 3600,
+            "progressDeadlineSeconds": _progress_deadline_seconds(revision.template),
             "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
             "selector": {"matchLabels": {REVISION: revision.name}},
             "template": revision.template,
         },
     }
+
+
+def _progress_deadline_seconds(template: Mapping[str, Any]) -> int:
+    """Beyond the time that the start-up probe of a revision's own template allows."""
+    probe = template["spec"]["containers"][0]["startupProbe"]
+    budget_seconds = int(probe["periodSeconds"]) * int(probe["failureThreshold"])
+    return max(SMALLEST_PROGRESS_SECONDS, budget_seconds + BEFORE_STARTUP_SECONDS)
 
 
 def service(owner: Obj, target: str, revision: str, switched_at: str) -> dict[str, Any]:

@@ -56,7 +56,7 @@ def hang_until_all_is_done(world: World, leader: Replica, number: int, *, after:
         ),
     ],
 )
-async def test_a_leader_that_wakes_up_late_does_no_harm(
+async def test_c102_a_leader_that_wakes_up_late_does_no_harm(
     make_world: MakeWorld, number: int, after: bool, path: str
 ) -> None:
     async with make_world("fight", replicas=2) as world:

@@ -38,9 +38,7 @@ async def busy_gap(world: World) -> dict[str, str]:
     return {"w-0": "blue", "w-1": "blue", "w-2": "blue", "new-0": "green"}
 
 
-async def test_deletions_that_no_watch_reported_are_found(
-    world: World, proxy: FaultProxy, operator: OperatorProcess
-) -> None:
+async def test_c107_what_no_watch_reported_is_found(world: World, proxy: FaultProxy, operator: OperatorProcess) -> None:
     proxy.set(Fault.GONE)
 
     async def refused() -> bool:

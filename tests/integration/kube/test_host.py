@@ -117,7 +117,7 @@ async def test_a_killed_leader_is_followed(world: World, apiserver: ApiServer, t
             await world.made("w", 1)
 
 
-async def test_a_leader_that_goes_in_order_is_followed_at_once(
+async def test_c103_a_standby_is_ready_and_a_leader_that_goes_in_order_is_followed_at_once(
     world: World, apiserver: ApiServer, tmp_path: Path
 ) -> None:
     first = OperatorProcess(apiserver.kubeconfig, options(world, lease_seconds=6, identity="one"), tmp_path / "one")

@@ -100,7 +100,7 @@ def test_scheduling_is_passed_on() -> None:
     assert {name: pod[name] for name in values} == values | {"imagePullSecrets": [{"name": "registry"}]}
 
 
-def test_the_crds_are_those_of_the_repository_and_outlive_the_release() -> None:
+def test_c112_the_crds_are_upgraded_with_the_chart_and_outlive_the_release() -> None:
     for file in (CHART.parents[1] / "crds").glob("*s.yaml"):
         wanted = yaml.safe_load(file.read_text())
         made = chart()["CustomResourceDefinition", "", wanted["metadata"]["name"]]

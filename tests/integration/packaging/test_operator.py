@@ -55,7 +55,9 @@ def operator_log(installed: Kubectl, tmp_path: Path) -> Iterator[Path]:
             process.wait(STOP_SECONDS)
 
 
-def test_it_works_with_the_rights_of_the_chart(installed: Kubectl, operator_log: Path) -> None:
+def test_c91_it_works_in_the_user_s_namespace_with_the_rights_of_the_chart(
+    installed: Kubectl, operator_log: Path
+) -> None:
     user = Kubectl(installed.kubeconfig, "team-b")
     user.ok("create", "namespace", "team-b")
     user.ok("create", "-f", "-", given=MINIMAL_ENGINE)

@@ -132,7 +132,7 @@ class TestRefusedBeforeTheServerStarts:
 
 
 class TestServerThatFails:
-    def test_the_backends_own_error_is_told_though_much_is_printed_after_it(self, server: Server) -> None:
+    def test_c79_the_model_that_did_not_load_and_the_backends_own_error_are_told(self, server: Server) -> None:
         server.image.command(
             "tritonserver",
             """
