@@ -9,6 +9,7 @@ from pathlib import Path
 
 import kopf
 
+from .api.crd import engineartifact_crd, llmengine_crd, schema
 from .catalog import Catalog, CatalogError, load_catalog
 from .config import ConfigError, load
 from .kube.apply import Applier
@@ -21,7 +22,17 @@ from .kube.lease import LeaseSettings
 from .objects import Runner
 from .reconcile.reader import Reader
 from .reconcile.reconciler import Reconciler
-from .reconcile.resources import INDEXED_LABELS, PRUNED, REDUCED, RESOURCES, WATCHES, Key, keys
+from .reconcile.resources import (
+    ENGINE_ARTIFACT,
+    INDEXED_LABELS,
+    LLM_ENGINE,
+    PRUNED,
+    REDUCED,
+    RESOURCES,
+    WATCHES,
+    Key,
+    keys,
+)
 from .runner.package import build_zipapp
 
 FIELD_MANAGER = "llmengine-operator"
@@ -57,6 +68,7 @@ def main() -> int:
         reconcile=reconciler.reconcile,
         lease=LeaseSettings(namespace=namespace, name=FIELD_MANAGER),
         namespaces=config.watch_namespaces,
+        schemas={LLM_ENGINE: schema(llmengine_crd()), ENGINE_ARTIFACT: schema(engineartifact_crd())},
         port=int(os.environ.get("LLMENGINE_PORT", "8080")),
     )
     return run(host)

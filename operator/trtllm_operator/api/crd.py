@@ -92,6 +92,12 @@ def crds() -> dict[str, Crd]:
     return {"llmengines.yaml": llmengine_crd(), "engineartifacts.yaml": engineartifact_crd()}
 
 
+def schema(crd: Crd) -> Schema:
+    """The schema of a CRD's only version."""
+    made: Schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    return made
+
+
 def render(crd: Crd) -> str:
     """The file's text."""
     return HEADER + yaml.dump(crd, Dumper=_PlainDumper, sort_keys=False, width=120, allow_unicode=True)

@@ -216,6 +216,10 @@ class Client:
             raise
         return True
 
+    async def open_api(self, resource: Resource) -> Obj:
+        """The OpenAPI 3 document of a kind's group and version, as the server serves it now."""
+        return await self._json("get", "GET", resource, f"/openapi/v3/apis/{resource.group}/{resource.version}")
+
     async def logs(
         self, namespace: str, pod: str, container: str, *, tail_lines: int, limit_bytes: int = 1 << 20
     ) -> str:

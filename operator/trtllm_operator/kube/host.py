@@ -6,7 +6,7 @@ import asyncio
 import logging
 import signal
 import time
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -21,6 +21,7 @@ from trtllm_operator.kube.probes import Probes
 from trtllm_operator.kube.queue import KeyQueue
 from trtllm_operator.kube.resource import Obj, Resource
 from trtllm_operator.kube.resync import Resync, Watch
+from trtllm_operator.kube.served import Schema, outdated
 from trtllm_operator.kube.watcher import Watcher
 from trtllm_operator.kube.worker import Worker
 
@@ -29,6 +30,9 @@ log = logging.getLogger(__name__)
 
 #: A pass that takes longer hangs: nothing in it may wait for anything but an API call.
 _STUCK_PASS_SECONDS = 600.0
+
+#: A definition that has just been applied, as with this very version, is served a moment later.
+_PUBLISHED_SECONDS = 10.0
 
 #: kopf allows what it started five seconds to end.
 _WATCHER_STOP_SECONDS = 8.0
@@ -68,12 +72,15 @@ class Host(Generic[K]):
     #: Where /livez, /readyz and /metrics are served; port 0 picks a free one.
     address: str = "0.0.0.0"  # noqa: S104 (the kubelet asks from outside the Pod)
     port: int = 8080
+    #: The schema of each kind as this operator was written for it: where the server's lacks a field, the host ends.
+    schemas: Mapping[Resource, Schema] = field(default_factory=dict)
     #: Add the operator's own metrics here.
     metrics: CollectorRegistry = field(default_factory=CollectorRegistry)
 
 
 def run(host: Host[K]) -> int:
-    """Run until SIGTERM or SIGINT (0), or until a lost Lease or a dead background task (1); the exit code."""
+    """Run until SIGTERM or SIGINT (0), or until a lost Lease, a dead background task or a server whose definitions lack
+    fields (1); the exit code."""
     kopf.configure(log_format=kopf.LogFormat.JSON)
     return asyncio.run(serve(host))
 
@@ -89,6 +96,8 @@ class _Run(Generic[K]):
     def __init__(self, host: Host[K]) -> None:
         self._host = host
         self._stop = asyncio.Event()
+        self._fits = False
+        """The definitions on the server have been looked at."""
         self._leading = False
         self._queue: KeyQueue[K] = KeyQueue()
         self._lease = Lease(host.client, host.lease) if host.lease else None
@@ -115,6 +124,11 @@ class _Run(Generic[K]):
         log.info("serving /livez, /readyz and /metrics on port %d", port)
         stopped = asyncio.create_task(self._stop.wait(), name="stop signal")
         try:
+            # Before it asks for the Lease: in a rollout the version before goes on working meanwhile.
+            if problem := await self._outdated(stopped):
+                log.critical("%s", problem)
+                return 1
+            self._fits = True
             if self._lease and not await _first(self._lease.acquire(), stopped):
                 return 0
             return await self._lead(stopped)
@@ -153,9 +167,21 @@ class _Run(Generic[K]):
         return 1 if failed else 0
 
     async def _watch(self) -> None:
-        """kopf comes last: every kind must be served, and it waits at its end for tasks created after it."""
+        """kopf comes last: every kind must be served, and it waits at its end for tasks created after it. A kind that was
+        not served at the start is looked at now."""
         await self._resync.synced.wait()
+        if problem := await self._outdated():
+            raise RuntimeError(problem)
         await self._watcher.run(self._take_signals)
+
+    async def _outdated(self, stopped: asyncio.Task[bool] | None = None) -> str:
+        """What is wrong with the server's definitions, once they have had the time to be published."""
+        began = time.monotonic()
+        while problem := await outdated(self._host.client, self._host.schemas):
+            if time.monotonic() - began > _PUBLISHED_SECONDS or (stopped and stopped.done()):
+                return problem
+            await asyncio.sleep(1)
+        return ""
 
     def _worker(self) -> Worker[K]:
         return Worker(
@@ -200,6 +226,8 @@ class _Run(Generic[K]):
 
     def _readyz(self) -> str:
         """A replica that waits for the Lease is ready: to take over."""
+        if not self._fits:
+            return "the definitions on the server have not been looked at yet"
         return "the cache is not filled yet" if self._leading and not self._resync.synced.is_set() else ""
 
 
