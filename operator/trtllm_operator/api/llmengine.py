@@ -259,6 +259,8 @@ class ResolvedModel(Status):
     """Class of the model, as config.json names it."""
     largest_file_bytes: Count | None = None
     """The largest of its files: what a node holds at a time while they pass into a bucket."""
+    end_token_ids: Annotated[tuple[Count, ...] | None, Field(max_length=16)] = None
+    """Tokens after which a text ends: of generation_config.json, else of config.json, else of the tokenizer."""
     facts: Annotated[
         dict[str, int | float | str | bool | None], Field(max_length=128), Extension("preserve-unknown-fields", True)
     ] = {}

@@ -10,7 +10,7 @@ from ..api.common import S3Model
 from ..api.llmengine import ModelSource
 from ..planning.model import ModelFacts, ModelUnreadable, read_config, read_report
 from ..runner.report import StepError
-from ..steps.source import CONFIG, Directory, read_json, weight_files
+from ..steps.source import CONFIG, Directory, read_json, read_text, weight_files
 from .credentials import bucket_credentials, hub_token
 from .errors import BAD_INPUT, UNREACHABLE, CliError
 from .judged import Model
@@ -67,7 +67,8 @@ def _from_directory(path: Path) -> ModelFacts:
             if has_weights
             else None
         )
-        return read_config(read_json(source, CONFIG), tensors, quantization)
+        config = read_json(source, CONFIG)
+        return read_config(config, tensors, quantization, read_text(source, config))
     except StepError as error:
         raise CliError(f"{path}: {error.message}") from None
     except ModelUnreadable as error:

@@ -37,6 +37,7 @@ from .config import (
 )
 from .report import TensorHeader, make_report
 from .tensors import TensorSum, from_dimensions, from_groups
+from .text import read_text_facts
 
 __all__ = ["Fact", "ModelFacts", "ModelUnreadable", "read_config", "read_report"]
 
@@ -93,6 +94,17 @@ class ModelFacts:
     kv_lora_rank: int | None = None
     """Of multi-head latent attention, whose cache is one latent vector a token and layer."""
     qk_rope_head_dim: int | None = None
+    end_token_ids: str | None = None
+    """Ids after which a text ends, with spaces between: those of generation_config.json, else of config.json, else the
+    tokenizer's; empty where no file names one, None where nobody has looked."""
+    config_end_token_ids: str | None = None
+    """Those of config.json alone."""
+    tokenizer_end_token: str | None = None
+    """Text of the token that the tokenizer ends with; empty where it has none."""
+    tokenizer_end_token_id: int | None = None
+    remote_code: str | None = None
+    """File and class of the repository's own Python code that the model needs to be loaded."""
+    sentencepiece: bool | None = None
 
     def to_facts(self) -> dict[str, Fact]:
         """The facts that are not None, for status.model.facts."""
@@ -119,12 +131,14 @@ def read_config(
     config: Mapping[str, Any],
     tensors: Mapping[str, TensorHeader] | None,
     hf_quant_config: Mapping[str, Any] | None = None,
+    text: Mapping[str, Any] | None = None,
 ) -> ModelFacts:
-    """Facts from config.json and every tensor header. Raises ModelUnreadable."""
+    """Facts from config.json, every tensor header and what `planning.report.text_report` gives. Raises
+    ModelUnreadable."""
     if not isinstance(config, Mapping):
         raise ModelUnreadable(f"config.json holds {said(config)}, not an object")
     try:
-        report = make_report(config, tensors, hf_quant_config)
+        report = make_report(config, tensors, hf_quant_config, text)
     except KeyError as error:
         raise ModelUnreadable(f"a tensor has the type {error.args[0]}, which safetensors does not define") from None
     return read_report(report)
@@ -138,10 +152,13 @@ def read_report(report: Mapping[str, Any]) -> ModelFacts:
     tensors = report.get("tensors")
     if tensors is not None and not isinstance(tensors, Mapping):
         raise ModelUnreadable("the inspection report's tensors are not an object")
-    return _facts(whole, tensors)
+    text = report.get("text")
+    if text is not None and not isinstance(text, Mapping):
+        raise ModelUnreadable("the inspection report's text is not an object")
+    return _facts(whole, tensors, {} if text is None else read_text_facts(text))
 
 
-def _facts(whole: Mapping[str, Any], tensors: Mapping[str, Any] | None) -> ModelFacts:
+def _facts(whole: Mapping[str, Any], tensors: Mapping[str, Any] | None, text: Mapping[str, Any]) -> ModelFacts:
     config = text_config(whole)
     architectures = whole.get("architectures")
     if not isinstance(architectures, list) or not architectures or not isinstance(architectures[0], str):
@@ -223,6 +240,7 @@ def _facts(whole: Mapping[str, Any], tensors: Mapping[str, Any] | None) -> Model
         num_experts_per_token=optional(config, ("num_experts_per_tok",), 65_536),
         kv_lora_rank=latent.kv_rank if latent else None,
         qk_rope_head_dim=latent.rope if latent else None,
+        **text,
     )
 
 

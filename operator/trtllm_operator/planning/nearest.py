@@ -14,7 +14,7 @@ from .precision import resolve
 from .target import TargetGpu
 from .verdict import TargetPlan, judge
 
-HOPELESS = frozenset({"release", "architecture", "gpu", "head-size", "source-checkpoint"})
+HOPELESS = frozenset({"release", "architecture", "gpu", "head-size", "source-checkpoint", "remote-code"})
 """Checks that no change of the fields below can turn."""
 MOST_TENSOR = 64
 MANY_PRECISIONS = 3

@@ -25,7 +25,15 @@ nothing. As compact JSON it is at most `MAX_REPORT_BYTES`, so that it fits a ter
           ["model.layers.*.mlp.down_proj.weight", "F16", [576, 1536], 30], ...
         ],
         "rest": [0, 0, 0]                # [tensors, elements, bytes] of the groups left out to keep within the limit,
-      }                                  # smallest first
+      },                                 # smallest first
+      "text": {                          # of `text_report`; absent when the step did not look, or there is no tokenizer
+        "endTokens": {                   # ids after which a text ends, by the file that names them, in their order
+          "generation_config.json": [151645, 151643], "config.json": [151643]
+        },
+        "endToken": ["<|im_end|>", 151645],        # the tokenizer's own: its text, and its id where a file says it
+        "code": ["tokenizer_config.json", "tokenization_x.XTokenizer"],  # file with auto_map, and the class it names
+        "sentencePiece": true            # a SentencePiece tokenizer
+      }                                  # keys with nothing to say are absent
     }
 
 dtype is the safetensors header's own word (`F32`, `BF16`, `F8_E4M3`, `I32`, ...). Further keys beside `config` and
@@ -37,7 +45,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 MAX_REPORT_BYTES = 3400
@@ -68,6 +76,18 @@ DTYPE_BITS = {
     "F4": 4,
 }
 """Bits of one element, by the safetensors header's word."""
+
+END_TOKEN_FILES = ("generation_config.json", "config.json")
+"""Files that name end tokens by their ids, the one that decides first."""
+TEXT_FILES = ("generation_config.json", "tokenizer_config.json", "special_tokens_map.json")
+"""What `text_report` reads beside config.json, where the model has it."""
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json")
+"""A tokenizer is there when one of these is: the fast format, SentencePiece, or byte-level BPE."""
+_SENTENCE_PIECE_FILES = frozenset({"tokenizer.model", "spiece.model"})
+_LOADED_CLASSES = ("AutoTokenizer", "AutoConfig", "AutoModelForCausalLM", "AutoModel")
+"""Entries of auto_map that converters, quantize.py and the Triton models load."""
+_MAX_END_TOKENS = 16
+_MAX_WORD = 80
 
 _ENVELOPE_BYTES = 160
 """Braces, keys and counts around the two variable parts."""
@@ -123,12 +143,77 @@ def make_report(
     config: Mapping[str, Any],
     tensors: Mapping[str, TensorHeader] | None,
     hf_quant_config: Mapping[str, Any] | None = None,
+    text: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The report of a model whose files are at hand. `tensors` is every tensor of every safetensors header."""
+    """The report of a model whose files are at hand. `tensors` is every tensor of every safetensors header, `text`
+    what `text_report` gives."""
     selected = select_config(config)
     if hf_quant_config is not None:
         selected["hf_quant_config"] = _object(hf_quant_config)
-    return {"config": selected, "tensors": None if tensors is None else _summary(tensors, _json_bytes(selected))}
+    beside = {} if text is None else {"text": dict(text)}
+    taken = _json_bytes(selected) + (_json_bytes(beside) if beside else 0)
+    return {"config": selected, "tensors": None if tensors is None else _summary(tensors, taken), **beside}
+
+
+def text_report(
+    config: Mapping[str, Any], files: Mapping[str, Mapping[str, Any]], names: Collection[str]
+) -> dict[str, Any] | None:
+    """What the small files say of how text is made and where it ends; None for a model without a tokenizer.
+
+    `files` are those of `TEXT_FILES` that are there, by name; `names` all the model's files.
+    """
+    if not any(name in names for name in TOKENIZER_FILES):
+        return None
+    out: dict[str, Any] = {}
+    by_file = {name: _token_ids(config if name == "config.json" else files.get(name, {})) for name in END_TOKEN_FILES}
+    if named := {name: ids for name, ids in by_file.items() if ids}:
+        out["endTokens"] = named
+    tokenizer = files.get("tokenizer_config.json", {})
+    token = _token_text(tokenizer) or _token_text(files.get("special_tokens_map.json", {}))
+    if token:
+        out["endToken"] = [token, _added_token_id(tokenizer, token)]
+    for name, content in (("tokenizer_config.json", tokenizer), ("config.json", config)):
+        if (found := _code_class(content.get("auto_map"))) and "code" not in out:
+            out["code"] = [name, found]
+    if not _SENTENCE_PIECE_FILES.isdisjoint(names):
+        out["sentencePiece"] = True
+    return out
+
+
+def _token_ids(content: Mapping[str, Any]) -> list[int]:
+    """`eos_token_id` as a list; what is no token's id (null, -1) is left out."""
+    for holder in (content, *(inner for key in sorted(NESTED_KEYS) if isinstance(inner := content.get(key), Mapping))):
+        value = holder.get("eos_token_id")
+        listed = value if isinstance(value, list) else [value]
+        ids = [i for i in listed if isinstance(i, int) and not isinstance(i, bool) and 0 <= i < _MAX_INT]
+        if ids:
+            return list(dict.fromkeys(ids))[:_MAX_END_TOKENS]
+    return []
+
+
+def _token_text(content: Mapping[str, Any]) -> str | None:
+    value = content.get("eos_token")
+    text = value.get("content") if isinstance(value, Mapping) else value
+    return text if isinstance(text, str) and 0 < len(text) <= _MAX_WORD and text.isprintable() else None
+
+
+def _added_token_id(tokenizer: Mapping[str, Any], token: str) -> int | None:
+    """The id of a token by `added_tokens_decoder`, which newer files have."""
+    added = tokenizer.get("added_tokens_decoder")
+    for key, entry in added.items() if isinstance(added, Mapping) else ():
+        if str(key).isdecimal() and len(str(key)) < 12 and isinstance(entry, Mapping) and entry.get("content") == token:
+            return int(key)
+    return None
+
+
+def _code_class(auto_map: Any) -> str | None:
+    """The first class of an auto_map that is Python code of the repository; older files have a bare list."""
+    named = [auto_map.get(key) for key in _LOADED_CLASSES] if isinstance(auto_map, Mapping) else [auto_map]
+    for value in named:
+        for word in value if isinstance(value, list) else [value]:
+            if isinstance(word, str) and word:
+                return word if len(word) <= _MAX_WORD and word.isprintable() else f"{ascii(word)[:_MAX_WORD]}..."
+    return None
 
 
 def tensor_bytes(dtype: str, elements: int) -> int:

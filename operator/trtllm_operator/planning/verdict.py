@@ -18,6 +18,7 @@ from .precision import ResolvedPrecision, resolve
 from .support import support_checks
 from .target import TargetGpu
 from .terms import Term, bytes_text
+from .text import text_checks
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ def judge(
     needs = building(spec, facts, precision, numbers.weights, numbers.activations)
     checks = (
         *support_checks(spec, facts, release, precision, gpu),
+        *text_checks(facts),
         *parallelism_checks(spec, facts, release, precision, gpu),
         *length_checks(spec, facts, release, precision),
         *_memory_checks(spec, release, numbers, needs, gpu),

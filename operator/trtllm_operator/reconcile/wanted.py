@@ -18,6 +18,7 @@ from ..planning.nearest import nearest, suggestions_text
 from ..planning.numbers import plan_numbers
 from ..planning.overrides import effective_spec
 from ..planning.targets import ConcreteTarget
+from ..planning.text import end_token_ids
 from ..planning.verdict import TargetPlan, judge
 from ..serving.repository import FILL_TEMPLATE, TEMPLATES, template_values
 from ..serving.revision import Revision, read_revision, revision_name
@@ -104,6 +105,7 @@ def _resolved(job: Obj, spec: LLMEngineSpec, report: Mapping[str, object]) -> Re
         revision=str(report["revision"]),
         architecture=facts.architecture,
         largest_file_bytes=largest if isinstance(largest := report.get("largestFileBytes"), int) else None,
+        end_token_ids=end_token_ids(facts) or None,
         facts=facts.to_facts(),
     )
 

@@ -38,7 +38,7 @@ def inspect(spec: Mapping[str, Any]) -> dict[str, Any]:
         raise StepError("ModelUnreadable", f"the model has tensors of type {', '.join(unknown)}, which is not known")
     sizes = [source.files[path] for path in sources.wanted_files(source)]
     return {
-        **make_report(config, tensors, quantisation),
+        **make_report(config, tensors, quantisation, sources.read_text(source, config)),
         "revision": source.revision,
         "tokenizer": tokenizer,
         "downloadBytes": sum(sizes),

@@ -11,14 +11,12 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..planning.report import TensorHeader
+from ..planning.report import TEXT_FILES, TOKENIZER_FILES, TensorHeader, text_report
 from ..runner.report import StepError
 from .store import Meter
 
 CONFIG = "config.json"
 SAFETENSORS_INDEX = "model.safetensors.index.json"
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json")
-"""A tokenizer is there when one of these is: the fast format, SentencePiece, or byte-level BPE."""
 _SMALL_FILES = ("*.json", "*.txt", "*.model", "*.tiktoken", "*.jinja")
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 _MAX_HEADER_BYTES = 100_000_000
@@ -52,6 +50,12 @@ def read_json(source: Source, path: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise StepError("ModelUnreadable", f"the model's {path} is not a JSON object")
     return value
+
+
+def read_text(source: Source, config: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What the small files say of how text is made and where it ends, as `planning.report` defines it."""
+    files = {name: read_json(source, name) for name in TEXT_FILES if name in source.files}
+    return text_report(config, files, source.files.keys())
 
 
 def check_usable(files: Iterable[str]) -> str:
