@@ -31,6 +31,7 @@ class Fault(Enum):
     GONE = "watches are answered 410: the server no longer knows that far back"
     OVERLOADED = "429 with Retry-After: 1"
     INTERNAL = "500"
+    CONFLICT = "writes of a status are answered 409: somebody else was first"
 
 
 @dataclass(frozen=True)
@@ -158,6 +159,8 @@ class FaultProxy:
         """What the fault makes of a request, if anything."""
         if self._fault in (Fault.NONE, Fault.STALL) or (self._fault is Fault.GONE and not watching):
             return None
+        if self._fault is Fault.CONFLICT and not (request.method == "PATCH" and request.path.endswith("/status")):
+            return None
         self.answers[self._fault] += 1
         if self._fault is Fault.KILL:
             return _cut(request)
@@ -165,6 +168,8 @@ class FaultProxy:
             return _status(200, 410, "Expired", "too old resource version", event=True)
         if self._fault is Fault.OVERLOADED:
             return _status(429, 429, "TooManyRequests", "too many requests", headers={"Retry-After": "1"})
+        if self._fault is Fault.CONFLICT:
+            return _status(409, 409, "Conflict", "the object has been modified; please apply your changes again")
         return _status(500, 500, "InternalError", "etcdserver: request timed out")
 
     async def _forward(self, request: web.Request, trap: Trap | None) -> web.StreamResponse:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -26,6 +26,9 @@ FINALIZER = f"{GROUP}/files"
 COLLECT_TIMEOUT_SECONDS = 3600
 RETRY_PAUSE = timedelta(seconds=60)
 """Between a removal that failed and the next."""
+GIVE_UP = timedelta(hours=6)
+"""After its deletion an artefact goes though its files could not be removed: neither it nor its namespace stays for
+ever. An artefact of the same name finds them again."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,8 @@ class Collection:
     create: tuple[Obj, ...] = ()
     delete: tuple[Obj, ...] = ()
     release: bool = False
-    """Take the finalizer away: nothing of the artefact is left."""
+    """Take the finalizer away: nothing of the artefact is left, or `left_behind` says what may be."""
+    left_behind: str = ""
     again_seconds: float | None = None
 
 
@@ -43,17 +47,41 @@ def plan_collection(
     pods: tuple[Obj, ...],
     *,
     referenced: bool,
+    claim_gone: bool = False,
     config: OperatorConfig,
     now: datetime,
 ) -> Collection:
     """The next step towards the end of an artefact that is being deleted.
 
     An artefact that something needs (again) leaves its files alone: the object goes, whoever needs it makes it anew,
-    and the first attempt finds it published.
+    and the first attempt finds it published. `claim_gone`: the claim that held its files does not exist any more or is
+    being deleted, and no Pod can mount it.
     """
     if FINALIZER not in artifact["metadata"].get("finalizers", ()):
         # Released already. What owned its Jobs is gone, and another artefact may have its name and its files.
         return Collection()
+    if claim_gone:
+        return Collection(release=True)
+    left = (datetime.fromisoformat(artifact["metadata"]["deletionTimestamp"]) + GIVE_UP - now).total_seconds()
+    removing = any((p.get("status") or {}).get("phase") == "Running" for p in pods)
+    if left <= 0 and not removing:
+        why = f"not removed within {GIVE_UP.total_seconds() / 3600:g} h, given up: they may still be in the store"
+        return Collection(release=True, left_behind=f"files of {artifact['metadata']['name']} were {why}")
+    step = _next(artifact, jobs, pods, referenced=referenced, config=config, now=now)
+    if step.release or left <= 0:
+        return step
+    return replace(step, again_seconds=min(left, left if step.again_seconds is None else step.again_seconds))
+
+
+def _next(
+    artifact: Obj,
+    jobs: tuple[Obj, ...],
+    pods: tuple[Obj, ...],
+    *,
+    referenced: bool,
+    config: OperatorConfig,
+    now: datetime,
+) -> Collection:
     collect_name = f"{artifact['metadata']['name']}-collect"
     collect = next((j for j in jobs if j["metadata"]["name"] == collect_name), None)
     others = [j for j in jobs if j is not collect]

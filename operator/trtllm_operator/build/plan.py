@@ -68,6 +68,8 @@ class Snapshot:
     runner: Runner
     now: datetime
     said: Said = Said()
+    claim_gone: bool = False
+    """The claim that is the store does not exist, or is being deleted."""
     checks: tuple[Obj, ...] = ()
     """Jobs that check the store's copy."""
     reports: tuple[damage.Report, ...] = ()

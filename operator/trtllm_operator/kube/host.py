@@ -167,8 +167,8 @@ class _Run(Generic[K]):
         return 1 if failed else 0
 
     async def _watch(self) -> None:
-        """kopf comes last: every kind must be served, and it waits at its end for tasks created after it. A kind that was
-        not served at the start is looked at now."""
+        """kopf comes last: every kind must be served, and it waits at its end for tasks created after it. Kinds that
+        were not served at the start are compared now."""
         await self._resync.synced.wait()
         if problem := await self._outdated():
             raise RuntimeError(problem)

@@ -59,8 +59,8 @@ async def outdated(client: Client, wanted: Mapping[Resource, Schema]) -> str:
     if not problems:
         return ""
     return (
-        f"the CustomResourceDefinitions on the server are not those of this version: {'; '.join(problems)}. Such fields "
-        "would be lost: apply the CustomResourceDefinitions of this version, then start it again"
+        f"the CustomResourceDefinitions on the server are not those of this version: {'; '.join(problems)}. Such "
+        "fields would be lost: apply the CustomResourceDefinitions of this version, then start it again"
     )
 
 

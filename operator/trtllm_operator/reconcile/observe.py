@@ -15,7 +15,17 @@ from ..build.plan import Snapshot
 from ..catalog import Catalog
 from ..config import OperatorConfig
 from ..kube.cache import Cache
-from ..kube.resource import CONFIG_MAP, CONTROLLER_REVISION, DEPLOYMENT, JOB, NODE, POD, SERVICE, Obj
+from ..kube.resource import (
+    CONFIG_MAP,
+    CONTROLLER_REVISION,
+    DEPLOYMENT,
+    JOB,
+    NODE,
+    PERSISTENT_VOLUME_CLAIM,
+    POD,
+    SERVICE,
+    Obj,
+)
 from ..objects import ARTIFACT, CHECK, ENGINE, PARENT, REVISION, Runner, label
 from .resources import ENGINE_ARTIFACT, revisions_of
 from .shared import SharedSnapshot
@@ -82,10 +92,19 @@ def observe_artifact(artifact: Obj, cache: Cache, *, config: OperatorConfig, run
         reports=reports_of(name, [*pods, *_users(artifact, cache)]),
         nodes=tuple(cache.find(NODE)),
         referenced=bool(revisions_of(artifact, cache)),
+        claim_gone=_claim_gone(artifact, cache),
         config=config,
         runner=runner,
         now=now,
     )
+
+
+def _claim_gone(artifact: Obj, cache: Cache) -> bool:
+    store = artifact["spec"]["inputs"].get("storage") or {}
+    if (wanted := store.get("persistentVolumeClaim")) is None:
+        return False
+    claim = cache.get(PERSISTENT_VOLUME_CLAIM, artifact["metadata"]["namespace"], wanted["claimName"])
+    return claim is None or "deletionTimestamp" in claim["metadata"]
 
 
 def _users(artifact: Obj, cache: Cache) -> Iterator[Obj]:

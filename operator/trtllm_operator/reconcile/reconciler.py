@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from ..build.collection import FINALIZER, plan_collection
+from ..build.collection import FINALIZER, Collection, plan_collection
 from ..build.plan import plan as plan_artifact
 from ..catalog import Catalog
 from ..config import OperatorConfig
@@ -23,6 +24,7 @@ from .reader import Reader
 from .resources import ENGINE_ARTIFACT, LLM_ENGINE, Key
 from .shared import unneeded
 
+log = logging.getLogger(__name__)
 Objects = Iterable[Mapping[str, Any]]
 MAX_ROUNDS = 4
 """Plans in one visit: what was just created is seen at once, so that status is written once and not for each step."""
@@ -88,10 +90,11 @@ class Reconciler:
                     (*seen.jobs, *seen.checks),
                     seen.pods,
                     referenced=seen.referenced,
+                    claim_gone=seen.claim_gone,
                     config=self.config,
                     now=seen.now,
                 )
-                await self._collect(artifact, collection.create, collection.delete, release=collection.release)
+                await self._collect(artifact, collection)
                 return collection.again_seconds
             plan = plan_artifact(await self.reader.listen(seen))
             await self._create(plan.create)
@@ -102,10 +105,11 @@ class Reconciler:
             return plan.again_seconds
         return None
 
-    async def _collect(self, artifact: Obj, create: Objects, delete: Objects, *, release: bool) -> None:
-        await self._delete(delete)
+    async def _collect(self, artifact: Obj, collection: Collection) -> None:
+        release = collection.release
+        await self._delete(collection.delete)
         try:
-            await self._create(create)
+            await self._create(collection.create)
         except ApiError as error:
             if not error.is_namespace_terminating:
                 raise
@@ -113,6 +117,8 @@ class Reconciler:
             release = True
         if release:
             meta = artifact["metadata"]
+            if collection.left_behind:
+                log.warning("namespace %s: %s", meta["namespace"], collection.left_behind)
             rest = [f for f in meta.get("finalizers", ()) if f != FINALIZER]
             try:
                 released = await self.client.replace(

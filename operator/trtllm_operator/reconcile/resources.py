@@ -14,6 +14,7 @@ from ..kube.resource import (
     DEPLOYMENT,
     JOB,
     NODE,
+    PERSISTENT_VOLUME_CLAIM,
     POD,
     SERVICE,
     Obj,
@@ -26,7 +27,18 @@ from ..serving.revision import CHAIN_LABELS
 
 LLM_ENGINE = Resource(GROUP, VERSION, llmengine.PLURAL, llmengine.KIND)
 ENGINE_ARTIFACT = Resource(GROUP, VERSION, engineartifact.PLURAL, engineartifact.KIND)
-RESOURCES = (LLM_ENGINE, ENGINE_ARTIFACT, JOB, POD, DEPLOYMENT, SERVICE, CONTROLLER_REVISION, CONFIG_MAP, NODE)
+RESOURCES = (
+    LLM_ENGINE,
+    ENGINE_ARTIFACT,
+    JOB,
+    POD,
+    DEPLOYMENT,
+    SERVICE,
+    CONTROLLER_REVISION,
+    CONFIG_MAP,
+    NODE,
+    PERSISTENT_VOLUME_CLAIM,
+)
 
 _OURS = f"{MANAGED}=true"
 WATCHES = (
@@ -39,6 +51,7 @@ WATCHES = (
     Watch(CONTROLLER_REVISION, _OURS),
     Watch(CONFIG_MAP, _OURS),
     Watch(NODE),
+    Watch(PERSISTENT_VOLUME_CLAIM),
 )
 INDEXED_LABELS = (ENGINE, ARTIFACT, PARENT, *CHAIN_LABELS.values())
 PRUNED = {
@@ -59,7 +72,14 @@ def reduced_node(node: Obj) -> Obj:
     }
 
 
-REDUCED = {NODE: reduced_node}
+def reduced_claim(claim: Obj) -> Obj:
+    """A claim as far as it decides who may mount it."""
+    meta, modes = claim["metadata"], (claim.get("spec") or {}).get("accessModes") or ()
+    kept = {k: v for k, v in meta.items() if k not in ("annotations", "labels", "managedFields")}
+    return {"metadata": kept, "spec": {"accessModes": list(modes)}}
+
+
+REDUCED = {NODE: reduced_node, PERSISTENT_VOLUME_CLAIM: reduced_claim}
 
 
 class Key(NamedTuple):
@@ -84,6 +104,8 @@ def keys(resource: Resource, obj: Obj, cache: Cache) -> Iterable[Key]:
             yield Key("LLMEngine", namespace, label(revision, ENGINE) or "")
     elif resource == NODE:
         yield from _concerned_by_node(obj, cache)
+    elif resource == PERSISTENT_VOLUME_CLAIM:
+        yield from _concerned_by_claim(namespace, name, cache)
     else:
         yield from _owners(resource, obj, namespace)
 
@@ -124,6 +146,22 @@ def _concerned_by_node(node: Obj, cache: Cache) -> Iterator[Key]:
     for artifact in cache.find(ENGINE_ARTIFACT):
         if artifact.get("status", {}).get("reason") == NO_MATCHING_NODE:
             yield Key("EngineArtifact", artifact["metadata"]["namespace"], artifact["metadata"]["name"])
+
+
+def _concerned_by_claim(namespace: str, name: str, cache: Cache) -> Iterator[Key]:
+    """A claim matters to what keeps its files there: before it is built, and when it is to be removed."""
+    for engine in cache.find(LLM_ENGINE, namespace=namespace):
+        if _claim_of(engine["spec"].get("storage")) == name:
+            yield Key("LLMEngine", namespace, engine["metadata"]["name"])
+    for artifact in cache.find(ENGINE_ARTIFACT, namespace=namespace):
+        meta = artifact["metadata"]
+        if "deletionTimestamp" in meta and _claim_of(artifact["spec"]["inputs"].get("storage")) == name:
+            yield Key("EngineArtifact", namespace, meta["name"])
+
+
+def _claim_of(storage: Obj | None) -> str | None:
+    claim = (storage or {}).get("persistentVolumeClaim") or {}
+    return claim.get("claimName")
 
 
 def _waits(engine: Obj) -> bool:

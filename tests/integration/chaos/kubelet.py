@@ -72,7 +72,8 @@ class Kubelets:
     """All nodes of one API server; an async context manager.
 
     `started` counts the Pods of attempts that ran, by namespace and artefact; `order` has the artefacts of Pods with
-    GPUs as they began. With `working` cleared, Pods run on and do not end.
+    GPUs as they began. With `working` cleared, Pods run on and do not end; so do those of attempts at artefacts whose
+    names begin with `holding`.
     """
 
     def __init__(self, client: Client, directory: Path, machines: Sequence[Machine]) -> None:
@@ -83,6 +84,7 @@ class Kubelets:
         self.started: Counter[tuple[str, str]] = Counter()
         self.order: list[tuple[str, str]] = []
         self._arrivals: dict[str, int] = {}
+        self.holding: tuple[str, ...] = ()
         self.working = asyncio.Event()
         self.working.set()
 
@@ -170,8 +172,11 @@ class Kubelets:
             await self._place(pod, pods)
         elif phase == "Pending":
             await self._start(pod)
-        elif "job-name" in pod["metadata"]["labels"] and self.working.is_set():
+        elif "job-name" in pod["metadata"]["labels"] and self.working.is_set() and not self._holds(pod):
             await self._finish(pod)
+
+    def _holds(self, pod: Obj) -> bool:
+        return bool(label(pod, ATTEMPT)) and (label(pod, ARTIFACT) or "").startswith(self.holding or ("-",))
 
     async def _end(self, pod: Obj) -> None:
         """A Pod told to end ends, as a kubelet says it: first that it failed, then that it is gone."""

@@ -25,6 +25,7 @@ class Replica:
     ) -> None:
         """`config` is the operator's configuration, but for the namespace, which is all that it looks after."""
         self.name = name
+        self.lease_namespace = namespace
         self._config = {**config, "watchNamespaces": [namespace]}
         self.namespace = namespace
         self.proxy = FaultProxy(upstream)
@@ -93,7 +94,7 @@ class Replica:
             "KUBECONFIG": str(self._kubeconfig),
             "LLMENGINE_CONFIG": str(self._directory / "config.yaml"),
             "LLMENGINE_PORT": "0",
-            "POD_NAMESPACE": self.namespace,
+            "POD_NAMESPACE": self.lease_namespace,
             "POD_NAME": self.name,
             "PYTHONPATH": str(ROOT / "operator"),
         }

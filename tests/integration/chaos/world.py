@@ -22,6 +22,7 @@ from trtllm_operator.kube.resource import (
     DEPLOYMENT,
     JOB,
     NAMESPACE,
+    PERSISTENT_VOLUME_CLAIM,
     POD,
     SERVICE,
     SERVICE_ACCOUNT,
@@ -67,6 +68,7 @@ class World:
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace}}
         await self.client.apply(NAMESPACE, namespace)
         await self.eventually(self._has_account, "a ServiceAccount")
+        await self.client.apply(PERSISTENT_VOLUME_CLAIM, self._claim())
         self._stack = AsyncExitStack()
         for replica in self.replicas:
             await self._stack.enter_async_context(replica)
@@ -76,6 +78,11 @@ class World:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._stack.aclose()
+
+    def _claim(self) -> Obj:
+        meta = {"name": "engines", "namespace": self.namespace}
+        asked = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
+        return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": meta, "spec": asked}
 
     async def _has_account(self) -> str | None:
         try:

@@ -18,7 +18,16 @@ from trtllm_operator.build.collection import FINALIZER, plan_collection
 from trtllm_operator.build.plan import plan as plan_artifact
 from trtllm_operator.catalog import load_catalog
 from trtllm_operator.kube.cache import Cache
-from trtllm_operator.kube.resource import CONTROLLER_REVISION, DEPLOYMENT, JOB, POD, SERVICE, Obj, Resource, key_of
+from trtllm_operator.kube.resource import (
+    CONTROLLER_REVISION,
+    DEPLOYMENT,
+    JOB,
+    POD,
+    SERVICE,
+    Obj,
+    Resource,
+    key_of,
+)
 from trtllm_operator.objects import ATTEMPT, CHECK, REVISION, label
 from trtllm_operator.reconcile.engine_plan import plan as plan_engine
 from trtllm_operator.reconcile.observe import observe_artifact, observe_engine
@@ -69,6 +78,16 @@ def engine(name: str = "smol", **changes: Any) -> dict[str, Any]:
     }
 
 
+def claim(name: str, *modes: str) -> dict[str, Any]:
+    """A PersistentVolumeClaim; ReadWriteMany unless said otherwise."""
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {"accessModes": list(modes) or ["ReadWriteMany"]},
+    }
+
+
 class World:
     """The cluster. `published`: what the store holds; `damaged`: what of that is not whole; `builds`: how often each
     was built since it was last taken away."""
@@ -88,6 +107,7 @@ class World:
             node("cpu"),
         ):
             self.put({"apiVersion": "v1", "kind": "Node", **made})
+        self.put(claim("engines"))
 
     # What the API server does.
 
@@ -183,6 +203,7 @@ class World:
                 (*seen.jobs, *seen.checks),
                 seen.pods,
                 referenced=seen.referenced,
+                claim_gone=seen.claim_gone,
                 config=CONFIG,
                 now=self.now,
             )

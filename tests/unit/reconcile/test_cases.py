@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from trtllm_operator.kube.resource import CONTROLLER_REVISION, DEPLOYMENT, JOB, POD, SERVICE
+from trtllm_operator.kube.resource import CONTROLLER_REVISION, DEPLOYMENT, JOB, PERSISTENT_VOLUME_CLAIM, POD, SERVICE
 from trtllm_operator.objects import label
 from trtllm_operator.reconcile.resources import ENGINE_ARTIFACT, LLM_ENGINE, RESOURCES, Key, keys
 
@@ -84,6 +84,23 @@ def test_c96_a_calibration_takes_its_texts_from_a_path_and_never_from_a_hub(worl
     assert len(commands) == 2
     for command in commands:
         assert str(command[list(command).index("--calib_dataset") + 1]).startswith("{calibration}")
+
+
+@pytest.mark.parametrize("how", ["it is gone", "it is being deleted"])
+def test_c99_an_artefact_does_not_outlive_the_claim_that_held_its_files(world: World, how: str) -> None:
+    serving(world)
+    claim = world.get(PERSISTENT_VOLUME_CLAIM, "engines")
+    assert claim is not None
+    if how == "it is being deleted":
+        claim = world.put({**claim, "metadata": {**claim["metadata"], "finalizers": ["kubernetes.io/pvc-protection"]}})
+    world.delete(claim)
+    world.delete(state(world))
+    assert world.find(LLM_ENGINE) == [], "nothing holds the LLMEngine itself"
+    for _ in range(3):
+        world.pass_time(3601)
+        world.settle()
+    assert world.find(ENGINE_ARTIFACT) == []
+    assert not any("collect" in j["metadata"]["name"] for j in world.find(JOB))
 
 
 def test_c105_a_spec_changed_during_a_build_and_back_again(world: World) -> None:
