@@ -27,7 +27,7 @@ from ..kube.resource import (
     Obj,
 )
 from ..objects import ARTIFACT, CHECK, ENGINE, PARENT, REVISION, Runner, label
-from .resources import ENGINE_ARTIFACT, revisions_of
+from .resources import ENGINE_ARTIFACT, claim_of, revisions_of
 from .shared import SharedSnapshot
 from .snapshot import EngineSnapshot
 
@@ -63,6 +63,7 @@ def observe_engine(
         services=_by_name(cache.find(SERVICE, namespace=namespace, labels=own)),
         pods=tuple(p for p in pods if REVISION in p["metadata"]["labels"]),
         nodes=tuple(cache.find(NODE)),
+        claim=_store_claim(engine["spec"].get("storage"), namespace, cache),
         config_maps=frozenset(_by_name(cache.find(CONFIG_MAP, namespace=namespace))),
         catalog=catalog,
         config=config,
@@ -100,11 +101,16 @@ def observe_artifact(artifact: Obj, cache: Cache, *, config: OperatorConfig, run
 
 
 def _claim_gone(artifact: Obj, cache: Cache) -> bool:
-    store = artifact["spec"]["inputs"].get("storage") or {}
-    if (wanted := store.get("persistentVolumeClaim")) is None:
+    storage = artifact["spec"]["inputs"].get("storage")
+    if claim_of(storage) is None:
         return False
-    claim = cache.get(PERSISTENT_VOLUME_CLAIM, artifact["metadata"]["namespace"], wanted["claimName"])
+    claim = _store_claim(storage, artifact["metadata"]["namespace"], cache)
     return claim is None or "deletionTimestamp" in claim["metadata"]
+
+
+def _store_claim(storage: Obj | None, namespace: str, cache: Cache) -> Obj | None:
+    name = claim_of(storage)
+    return cache.get(PERSISTENT_VOLUME_CLAIM, namespace, name) if name else None
 
 
 def _users(artifact: Obj, cache: Cache) -> Iterator[Obj]:

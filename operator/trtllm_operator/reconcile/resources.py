@@ -151,17 +151,19 @@ def _concerned_by_node(node: Obj, cache: Cache) -> Iterator[Key]:
 def _concerned_by_claim(namespace: str, name: str, cache: Cache) -> Iterator[Key]:
     """A claim matters to what keeps its files there: before it is built, and when it is to be removed."""
     for engine in cache.find(LLM_ENGINE, namespace=namespace):
-        if _claim_of(engine["spec"].get("storage")) == name:
+        if claim_of(engine["spec"].get("storage")) == name:
             yield Key("LLMEngine", namespace, engine["metadata"]["name"])
     for artifact in cache.find(ENGINE_ARTIFACT, namespace=namespace):
         meta = artifact["metadata"]
-        if "deletionTimestamp" in meta and _claim_of(artifact["spec"]["inputs"].get("storage")) == name:
+        if "deletionTimestamp" in meta and claim_of(artifact["spec"]["inputs"].get("storage")) == name:
             yield Key("EngineArtifact", namespace, meta["name"])
 
 
-def _claim_of(storage: Obj | None) -> str | None:
+def claim_of(storage: Obj | None) -> str | None:
+    """Name of the claim that a store is, if it is one."""
     claim = (storage or {}).get("persistentVolumeClaim") or {}
-    return claim.get("claimName")
+    name = claim.get("claimName")
+    return None if name is None else str(name)
 
 
 def _waits(engine: Obj) -> bool:

@@ -32,6 +32,8 @@ class EngineSnapshot:
     pods: tuple[Obj, ...]
     """Server Pods of this LLMEngine."""
     nodes: tuple[Obj, ...]
+    claim: Obj | None
+    """The claim that is the store, where that is one and exists."""
     config_maps: frozenset[str]
     """Names of the runner ConfigMaps in the namespace."""
     catalog: Catalog

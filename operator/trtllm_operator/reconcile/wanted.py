@@ -13,6 +13,8 @@ from ..build.failures import Failure, pause_seconds, retry_hint
 from ..build.inspection import RETRY_SECONDS, inspection_job, source_hash
 from ..catalog import Release, UnknownRelease
 from ..objects import NO_MATCHING_NODE, RETRY, Obj, annotation
+from ..planning.claims import ClaimVerdict, judge_claim
+from ..planning.gpu_nodes import read_node
 from ..planning.model import ModelFacts, ModelUnreadable, read_report
 from ..planning.nearest import nearest, suggestions_text
 from ..planning.numbers import plan_numbers
@@ -147,13 +149,18 @@ def decide(
         else:
             said = [*map(str, plan.errors), *_passing(effective_spec(spec, one.target), facts, release, one)]
             problems += [m for m in (f"{one.name}: {s}" for s in said) if m not in problems]
+    claim = (
+        judge_claim(seen.claim, spec, concrete, [read_node(n) for n in seen.nodes]) if seen.claim else ClaimVerdict()
+    )
+    if claim.refused:
+        problems.append(claim.refused)
     if problems:
         return Wait("Refused", "; ".join(_merged(problems, [c.name for c in unbound])), stalled=True, refused=True)
     for one in unbound:
         if one.name not in targets:
             own = effective_spec(spec, one.target)
             targets[one.name] = _revision(
-                seen, own, one, names[one.name], model, facts, release, image, plans[one.name]
+                seen, own, one, names[one.name], model, facts, release, image, plans[one.name], claim.warning
             )
     return Wanted(model, targets)
 
@@ -207,8 +214,9 @@ def _revision(
     release: Release,
     image: str,
     plan: TargetPlan,
+    remark: str,
 ) -> Revision:
-    """`spec` is the target's own (`effective_spec`)."""
+    """`spec` is the target's own (`effective_spec`); `remark` is what the claim's verdict warns of, if anything."""
     memory = plan.memory
     assert concrete.gpu_class is not None  # it was judged
     s3 = spec.storage.s3
@@ -238,7 +246,8 @@ def _revision(
         runner=seen.runner.config_map,
         config=seen.config,
     )
-    warnings = tuple(str(check)[:MAX_WARNING_LENGTH] for check in plan.warnings)
+    said = [*map(str, plan.warnings), *([remark] if remark else ())]
+    warnings = tuple(text[:MAX_WARNING_LENGTH] for text in said)
     numbers = {**plan_numbers(plan), **_largest_file(model)}
     return Revision(name, concrete.name, artifacts, template, numbers, warnings)
 

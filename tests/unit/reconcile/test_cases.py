@@ -12,7 +12,7 @@ from trtllm_operator.kube.resource import CONTROLLER_REVISION, DEPLOYMENT, JOB, 
 from trtllm_operator.objects import label
 from trtllm_operator.reconcile.resources import ENGINE_ARTIFACT, LLM_ENGINE, RESOURCES, Key, keys
 
-from .simulation import NAMESPACE, World, engine
+from .simulation import NAMESPACE, World, claim, engine
 from .test_engine_plan import condition, serving, state
 
 BUDGETS = {"maxBatchSize": 8, "maxInputLen": 1024, "maxSeqLen": 4096, "maxNumTokens": 2048}
@@ -52,6 +52,27 @@ def test_c91_everything_is_made_in_the_namespace_of_the_llmengine_and_goes_with_
             assert '"namespace"' not in json.dumps(made.get("spec", {})), "a Pod reads nothing of another namespace"
 
 
+def test_c90_a_claim_that_one_node_can_mount_is_refused_for_two_generations_until_it_is_another(world: World) -> None:
+    world.put(claim("disk", "ReadWriteOnce"))
+    world.put(engine(storage={"persistentVolumeClaim": {"claimName": "disk"}}))
+    world.run_everything()
+    refused = condition(world, "Validated")
+    assert refused["status"] == "False"
+    assert "claim disk is ReadWriteOnce, which one node at a time can mount" in refused["message"]
+    assert world.find(ENGINE_ARTIFACT) == []
+    disk = world.put(claim("disk"))
+    assert Key("LLMEngine", NAMESPACE, "smol") in set(keys(PERSISTENT_VOLUME_CLAIM, disk, world.cache))
+    world.run_everything()
+    assert condition(world, "Ready")["status"] == "True"
+
+
+def test_c90_what_serves_is_not_judged_again(world: World) -> None:
+    serving(world)
+    world.put(claim("engines", "ReadWriteOnce"))
+    world.run_everything()
+    assert condition(world, "Ready")["status"] == "True"
+
+
 @pytest.mark.parametrize(
     "model",
     [
@@ -89,11 +110,11 @@ def test_c96_a_calibration_takes_its_texts_from_a_path_and_never_from_a_hub(worl
 @pytest.mark.parametrize("how", ["it is gone", "it is being deleted"])
 def test_c99_an_artefact_does_not_outlive_the_claim_that_held_its_files(world: World, how: str) -> None:
     serving(world)
-    claim = world.get(PERSISTENT_VOLUME_CLAIM, "engines")
-    assert claim is not None
+    store = world.get(PERSISTENT_VOLUME_CLAIM, "engines")
+    assert store is not None
     if how == "it is being deleted":
-        claim = world.put({**claim, "metadata": {**claim["metadata"], "finalizers": ["kubernetes.io/pvc-protection"]}})
-    world.delete(claim)
+        store = world.put({**store, "metadata": {**store["metadata"], "finalizers": ["kubernetes.io/pvc-protection"]}})
+    world.delete(store)
     world.delete(state(world))
     assert world.find(LLM_ENGINE) == [], "nothing holds the LLMEngine itself"
     for _ in range(3):
