@@ -6,7 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from .schema import DefectEntry, FlagType, ImageEntry, KnownFailure, Scalar, SourceCheckpoint, Status, Tool
+from .schema import (
+    ConversionEntry,
+    DefectEntry,
+    FlagType,
+    ImageEntry,
+    KnownFailure,
+    Scalar,
+    SourceCheckpoint,
+    Status,
+    Tool,
+)
 
 
 @dataclass(frozen=True)
@@ -32,6 +42,7 @@ class Command:
     """How it is called in the image; None: not known."""
     needs_gpu: bool
     flags: Mapping[str, Flag]
+    conversion: ConversionEntry
     source: str
 
 
@@ -76,6 +87,17 @@ class Family:
     name: str
     architectures: tuple[str, ...]
     command: str | None
+    refused: str
+    arguments: tuple[str, ...]
+    conversion_needs_gpu: bool
+    unconverted_formats: Mapping[str, str]
+    unconverted_kv_caches: Mapping[str, str]
+    undivided: Mapping[Literal["tensor", "pipeline"], str]
+    copied_kv_heads: Literal["all", "one"]
+    divided_embedding: bool
+    padded_vocabulary: bool
+    free_head_size: bool
+    most_tokens: int | None
     positions: Literal["rotary", "learned", "alibi"]
     mixture_of_experts: bool
     quantization_formats: tuple[str, ...]

@@ -74,7 +74,7 @@ def resolve_release(entry: schema.ReleaseEntry, section: Section, name: str) -> 
 
 def _command(entry: schema.CommandEntry, line: str) -> Command:
     flags = {f.name: _flag(f, line) for f in entry.flags if covers(line, f.since, f.until)}
-    return Command(entry.command, at(entry.program, line), entry.needs_gpu, flags, entry.source)
+    return Command(entry.command, at(entry.program, line), entry.needs_gpu, flags, entry.conversion, entry.source)
 
 
 def _flag(entry: schema.FlagEntry, line: str) -> Flag:
@@ -123,6 +123,17 @@ def _family(entry: schema.FamilyEntry, line: str) -> Family:
         name=entry.name,
         architectures=entry.architectures,
         command=at(entry.command, line),
+        refused=entry.refused,
+        arguments=entry.arguments,
+        conversion_needs_gpu=entry.conversion_needs_gpu,
+        unconverted_formats=entry.unconverted_formats,
+        unconverted_kv_caches=entry.unconverted_kv_caches,
+        undivided=entry.undivided,
+        copied_kv_heads=entry.copied_kv_heads,
+        divided_embedding=entry.divided_embedding,
+        padded_vocabulary=entry.padded_vocabulary,
+        free_head_size=entry.free_head_size,
+        most_tokens=entry.most_tokens,
         positions=entry.positions,
         mixture_of_experts=entry.mixture_of_experts,
         quantization_formats=entry.quantization_formats,

@@ -17,7 +17,7 @@ FlagType = Literal["int", "float", "text", "path", "switch", "word", "plugin"]
 Scalar = bool | int | float | str | None
 Tool = Literal["convert", "quantize"]
 Status = Literal["supported", "incomplete", "no-engines"]
-FlagName = Annotated[str, Field(pattern=r"^--?[a-z][a-z0-9_]*$")]
+FlagName = Annotated[str, Field(pattern=r"^--?[a-z][a-z0-9_-]*$")]
 Source = Annotated[str, Field(min_length=1)]
 """Where the entry's facts were read."""
 
@@ -39,6 +39,22 @@ class FlagEntry(Entry):
     note: str = ""
 
 
+class ConversionEntry(Entry):
+    """How a converter takes what the planner decides, where it differs from most."""
+
+    model_flag: FlagName = "--model_dir"
+    output_flag: FlagName = "--output_dir"
+    tensor_flag: FlagName = "--tp_size"
+    pipeline_flag: FlagName | None = "--pp_size"
+    """None: it knows no pipeline stages."""
+    always: tuple[str, ...] = ()
+    """Words of every conversion."""
+    format_arguments: dict[str, tuple[str, ...]] = {}
+    """Its own words for formats of the weights, by the format's name."""
+    host_memory_percent: Annotated[int, Field(ge=100)] = 125
+    """Host memory of a conversion, of the source's bytes."""
+
+
 class CommandEntry(Entry):
     """A command of the toolchain image."""
 
@@ -49,6 +65,7 @@ class CommandEntry(Entry):
     since: Line | None = None
     until: Line | None = None
     flags: tuple[FlagEntry, ...]
+    conversion: ConversionEntry = ConversionEntry()
     source: Source
 
 
@@ -126,6 +143,27 @@ class FamilyEntry(Entry):
     architectures: Annotated[tuple[str, ...], Field(min_length=1)]
     command: dict[Line, str | None]
     """Command that converts it, by line; null: converted by a script whose flags the catalogue does not hold."""
+    refused: str = ""
+    """Why it is not converted, where there is more to say than that the flags are not held."""
+    arguments: tuple[str, ...] = ()
+    """Words that its conversion needs beside those of every model of the command."""
+    conversion_needs_gpu: bool = False
+    unconverted_formats: dict[str, str] = {}
+    """Formats that the command has flags for and does not make of this family, with the reason."""
+    unconverted_kv_caches: dict[str, str] = {}
+    """The same of KV caches."""
+    undivided: dict[Literal["tensor", "pipeline"], str] = {}
+    """What no model of the family is divided by, with the reason."""
+    copied_kv_heads: Literal["all", "one"] = "all"
+    """Which K and V heads ranks may share by copies: all, or only where the model has a single one."""
+    divided_embedding: bool = False
+    """Whether tensor parallelism divides the embedding table as it does the output layer."""
+    padded_vocabulary: bool = True
+    """Whether a vocabulary that tensor parallelism does not divide is padded."""
+    free_head_size: bool = True
+    """Whether the head size may be another than hidden size / heads."""
+    most_tokens: Annotated[int, Field(gt=0)] | None = None
+    """Longest sequence that the release documents for it."""
     positions: Literal["rotary", "learned", "alibi"]
     mixture_of_experts: bool = False
     quantization_formats: tuple[str, ...] = ()

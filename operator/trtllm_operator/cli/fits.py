@@ -8,7 +8,7 @@ from typing import Any
 
 from ..api.llmengine import LLMEngineSpec
 from ..catalog import Release
-from ..planning.lengths import position_limit
+from ..planning.lengths import sequence_limit
 from ..planning.model import ModelFacts
 from ..planning.parallel import valid_tensor_sizes
 from ..planning.precision import resolve
@@ -37,9 +37,9 @@ class Fit:
     def cache_tokens(self) -> int:
         return self.plan.memory.kv_tokens.value if self.plan.memory.kv_tokens else 0
 
-    def longest(self, facts: ModelFacts) -> int:
-        """Longest sequence that the cache holds and the model knows positions for."""
-        return min(self.cache_tokens, position_limit(facts) or self.cache_tokens)
+    def longest(self, limit: int | None) -> int:
+        """Longest sequence that the cache holds, of at most `limit` tokens."""
+        return min(self.cache_tokens, limit or self.cache_tokens)
 
 
 def fits(
@@ -48,8 +48,9 @@ def fits(
     """Print the matrix, and return 0 when anything works. `everything` shows what does not work as well, with why."""
     judged = [fit for gpu in gpus for fit in _combinations(facts, release, gpu, tokens)]
     working = [fit for fit in judged if fit.plan.ok]
+    limit = sequence_limit(facts, release)
     if output != "table":
-        structured([_object(fit, facts) for fit in (judged if everything else working)], output)
+        structured([_object(fit, limit) for fit in (judged if everything else working)], output)
         return 0 if working else REFUSED
     if working:
         table(
@@ -57,7 +58,7 @@ def fits(
             [
                 (
                     fit.gpu.product, str(fit.tensor), fit.quantization, fit.kv_cache, str(fit.plan.memory.weights),
-                    f"{fit.cache_tokens:,}", f"{fit.longest(facts):,}", f"{fit.cache_tokens // tokens:,}",
+                    f"{fit.cache_tokens:,}", f"{fit.longest(limit):,}", f"{fit.cache_tokens // tokens:,}",
                 )
                 for fit in working
             ],
@@ -105,7 +106,7 @@ def _spec(
     )
 
 
-def _object(fit: Fit, facts: ModelFacts) -> dict[str, Any]:
+def _object(fit: Fit, limit: int | None) -> dict[str, Any]:
     return {
         "gpu": fit.gpu.product,
         "tensorParallel": fit.tensor,
@@ -116,7 +117,7 @@ def _object(fit: Fit, facts: ModelFacts) -> dict[str, Any]:
         "weightsBytesPerGpu": fit.plan.memory.weights.value,
         "weights": bytes_text(fit.plan.memory.weights.value),
         "kvCacheTokens": fit.cache_tokens,
-        "longestSequence": fit.longest(facts),
+        "longestSequence": fit.longest(limit),
         "concurrentRequests": fit.cache_tokens // fit.tokens,
         "tokensPerRequest": fit.tokens,
     }

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..api.llmengine import LLMEngineSpec
+from ..catalog import Release
+from .commands import source_memory_percent
 from .config import DTYPE_BYTES
 from .model import ModelFacts
 from .precision import ResolvedPrecision
@@ -36,7 +38,12 @@ class Building:
 
 
 def building(
-    spec: LLMEngineSpec, facts: ModelFacts, precision: ResolvedPrecision, weights: Term, activations: Term
+    spec: LLMEngineSpec,
+    facts: ModelFacts,
+    release: Release,
+    precision: ResolvedPrecision,
+    weights: Term,
+    activations: Term,
 ) -> Building:
     world = spec.parallelism.tensor * spec.parallelism.pipeline
     ranks = Term("", weights.value * world, "B", f"{world} x {weights}, one file a rank")
@@ -45,7 +52,7 @@ def building(
         build_gpu=at_least,
         build_gpu_worst=_build_gpu_worst(weights, at_least),
         build_host=_build_host(weights, spec, facts, precision),
-        convert_host=_convert_host(facts),
+        convert_host=_convert_host(facts, source_memory_percent(spec, facts, release)),
         shm=Term("shm_bytes", SHM_BYTES if world > 1 else 64 * MIB, "B", "1 GiB with several ranks, else 64 MiB"),
         model_disk=Term("model_disk_bytes", facts.weight_bytes, "B", "the source's tensors as they are"),
         checkpoint_disk=Term("checkpoint_disk_bytes", ranks.value, "B", ranks.formula),
@@ -76,8 +83,9 @@ def _build_host(weights: Term, spec: LLMEngineSpec, facts: ModelFacts, precision
     return Term("build_host_bytes", value, "B", formula, estimate=True)
 
 
-def _convert_host(facts: ModelFacts) -> Term:
-    """Host memory of a conversion with one worker: the whole source model, and the slices being written."""
-    value = facts.weight_bytes * 5 // 4 + CONVERT_BASE_BYTES
-    formula = f"1.25 x {bytes_text(facts.weight_bytes)} source weights + 4 GB, one worker"
+def _convert_host(facts: ModelFacts, percent: int) -> Term:
+    """Host memory of a conversion with one worker: what its script holds of the source model, and the slices being
+    written."""
+    value = facts.weight_bytes * percent // 100 + CONVERT_BASE_BYTES
+    formula = f"{percent / 100:g} x {bytes_text(facts.weight_bytes)} source weights + 4 GB, one worker"
     return Term("convert_host_bytes", value, "B", formula, estimate=True)

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from ..api.engineartifact import Expectation
 from ..api.llmengine import LLMEngineSpec
-from ..catalog import Command, Release
+from ..catalog import Command, Family, Release
+from ..catalog.schema import ConversionEntry
 from .model import ModelFacts
 from .precision import ResolvedPrecision, resolve
 
@@ -38,16 +39,31 @@ class Step:
 def checkpoint_step(spec: LLMEngineSpec, facts: ModelFacts, release: Release) -> Step:
     """Conversion or quantisation, whichever the precision takes. Raises CommandUnknown."""
     precision = resolve(spec, facts, release)
-    tool = _checkpoint_tool(precision, facts, release)
-    line = _quantize(spec, precision, tool) if tool.name == "quantize" else _convert(spec, facts, precision, tool)
+    if _quantizes(precision, release):
+        tool = _command(release, "quantize")
+        line, needs_gpu = _quantize(spec, precision, tool), tool.needs_gpu
+    else:
+        family = _family(facts, release)
+        tool = _converter(family, release)
+        line, needs_gpu = _convert(spec, facts, precision, tool, family), tool.needs_gpu or family.conversion_needs_gpu
     calibrates = precision.kv_cache is not None and precision.kv_cache.needs_calibration
-    return Step(line, needs_gpu=tool.needs_gpu or calibrates)
+    return Step(line, needs_gpu=needs_gpu or calibrates)
+
+
+def source_memory_percent(spec: LLMEngineSpec, facts: ModelFacts, release: Release) -> int:
+    """Host memory that making the checkpoint takes for the model, of the source's bytes."""
+    family = release.family_of(facts.architecture)
+    command = release.commands.get(family.command) if family is not None and family.command else None
+    precision = resolve(spec, facts, release)
+    quantizes = precision.format is not None and _quantizes(precision, release)
+    conversion = ConversionEntry() if command is None or quantizes else command.conversion
+    return conversion.host_memory_percent
 
 
 def convert_command(spec: LLMEngineSpec, facts: ModelFacts, release: Release) -> tuple[str, ...]:
     """Command line of convert_checkpoint.py. Raises CommandUnknown."""
-    precision = resolve(spec, facts, release)
-    return _convert(spec, facts, precision, _converter(facts, release))
+    family = _family(facts, release)
+    return _convert(spec, facts, resolve(spec, facts, release), _converter(family, release), family)
 
 
 def quantize_command(spec: LLMEngineSpec, facts: ModelFacts, release: Release) -> tuple[str, ...]:
@@ -135,20 +151,24 @@ def tokens_per_block(release: Release) -> int:
     return flag.default if flag is not None and isinstance(flag.default, int) else 64
 
 
-def _checkpoint_tool(precision: ResolvedPrecision, facts: ModelFacts, release: Release) -> Command:
+def _quantizes(precision: ResolvedPrecision, release: Release) -> bool:
+    """Whether quantize.py makes the checkpoint, and not the model's converter."""
     if precision.format is None:
         raise CommandUnknown(f"release {release.name} has no such quantization")
-    if precision.format.tool == "quantize" and precision.source is None:
-        return _command(release, "quantize")
-    return _converter(facts, release)
+    return precision.format.tool == "quantize" and precision.source is None
 
 
-def _converter(facts: ModelFacts, release: Release) -> Command:
+def _family(facts: ModelFacts, release: Release) -> Family:
     family = release.family_of(facts.architecture)
     if family is None:
         raise CommandUnknown(f"release {release.name} converts no {facts.architecture}")
+    return family
+
+
+def _converter(family: Family, release: Release) -> Command:
     if family.command is None:
-        raise CommandUnknown(f"the catalogue does not hold the converter of {family.name} in release {release.name}")
+        why = family.refused or "the catalogue does not hold its converter's flags"
+        raise CommandUnknown(f"{family.name} models are not converted with release {release.name}: {why}")
     return _command(release, family.command)
 
 
@@ -161,25 +181,46 @@ def _command(release: Release, name: str) -> Command:
     return command
 
 
-def _convert(spec: LLMEngineSpec, facts: ModelFacts, precision: ResolvedPrecision, command: Command) -> tuple[str, ...]:
-    parallelism = spec.parallelism
+def _convert(
+    spec: LLMEngineSpec, facts: ModelFacts, precision: ResolvedPrecision, command: Command, family: Family
+) -> tuple[str, ...]:
+    parallelism, conversion = spec.parallelism, command.conversion
     arguments: list[tuple[str, str | int | None]] = [
-        ("--model_dir", "{parent}"),
-        ("--output_dir", "{output}"),
+        (conversion.model_flag, "{parent}"),
+        (conversion.output_flag, "{output}"),
+        *_pairs(command, (*conversion.always, *family.arguments)),
         ("--dtype", precision.dtype),
-        ("--tp_size", parallelism.tensor),
-        ("--pp_size", parallelism.pipeline),
+        (conversion.tensor_flag, parallelism.tensor),
     ]
+    if conversion.pipeline_flag is not None:
+        arguments.append((conversion.pipeline_flag, parallelism.pipeline))
+    elif parallelism.pipeline > 1:
+        raise CommandUnknown(f"{command.name} knows no pipeline stages")
     if facts.num_experts:
         arguments += [("--moe_tp_size", parallelism.tensor), ("--moe_ep_size", 1)]
     if precision.format is not None and precision.source is None:
-        arguments += _pairs(command, precision.format.arguments)
+        words = conversion.format_arguments.get(precision.format.name, precision.format.arguments)
+        reason = family.unconverted_formats.get(precision.format.name)
+        arguments += _made(command, words, precision.format.name, family, reason)
     if precision.kv_cache is not None:
-        arguments += _pairs(command, precision.kv_cache.convert_arguments)
+        words, reason = precision.kv_cache.convert_arguments, family.unconverted_kv_caches.get(precision.kv_cache.name)
+        arguments += _made(command, words, f"KV cache {precision.kv_cache.name}", family, reason)
         if precision.kv_cache.needs_calibration:
             arguments += [pair for pair in _calibration(spec) if pair[0] in command.flags]
     arguments += [("--load_model_on_cpu", None), ("--workers", 1)]
-    return _line(command, arguments, optional=frozenset({"--load_model_on_cpu"}))
+    return _line(command, arguments, optional=frozenset({"--load_model_on_cpu", "--workers"}))
+
+
+def _made(
+    command: Command, words: tuple[str, ...], what: str, family: Family, reason: str | None
+) -> list[tuple[str, str | int | None]]:
+    """The flags that make `what` of a model. Raises CommandUnknown where there are none, or they are known to fail."""
+    missing = next((word for word in words if word.startswith("--") and word not in command.flags), None)
+    if reason is None and missing is not None:
+        reason = f"it has no flag {missing} in this release"
+    if reason is not None:
+        raise CommandUnknown(f"{command.name} makes no {what} of {family.name} models: {reason}")
+    return _pairs(command, words)
 
 
 def _quantize(spec: LLMEngineSpec, precision: ResolvedPrecision, command: Command) -> tuple[str, ...]:

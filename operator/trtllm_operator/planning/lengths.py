@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..api.llmengine import Budgets, LLMEngineSpec
-from ..catalog import Release
+from ..catalog import Family, Release
 from .check import Check, failed, passed, warned
 from .model import ModelFacts
 from .precision import ResolvedPrecision
@@ -38,6 +38,14 @@ def position_limit(facts: ModelFacts) -> int | None:
     return int(facts.max_position_embeddings * max(facts.rope_scaling_factor, 1.0))
 
 
+def sequence_limit(facts: ModelFacts, release: Release) -> int | None:
+    """Longest sequence of the model in the release: its positions, or less where the release documents less for its
+    family. None: nobody says."""
+    family = release.family_of(facts.architecture)
+    known = [limit for limit in (position_limit(facts), family.most_tokens if family else None) if limit is not None]
+    return min(known, default=None)
+
+
 def length_checks(
     spec: LLMEngineSpec, facts: ModelFacts, release: Release, precision: ResolvedPrecision
 ) -> Iterator[Check]:
@@ -45,6 +53,9 @@ def length_checks(
     yield _sequence(budgets)
     yield _prompt(budgets, precision)
     yield _positions(budgets, facts, release)
+    family = release.family_of(facts.architecture)
+    if family is not None and family.most_tokens is not None:
+        yield _most_tokens(budgets, family, family.most_tokens)
     if facts.sliding_window is not None:
         yield _window(budgets, facts.sliding_window)
     yield _step(budgets, precision)
@@ -87,6 +98,17 @@ def _positions(budgets: Budgets, facts: ModelFacts, release: Release) -> Check:
     if family is not None and family.positions == "learned":
         return failed("positions", f"{problem}, which are a learned table", f"maxSeqLen at most {limit:,}")
     return warned("positions", f"{problem}: answers beyond them are not reliable", f"maxSeqLen at most {limit:,}")
+
+
+def _most_tokens(budgets: Budgets, family: Family, most: int) -> Check:
+    if budgets.max_seq_len <= most:
+        return passed("longest-sequence", f"maxSeqLen {budgets.max_seq_len:,} of the {most:,} of {family.name} models")
+    return failed(
+        "longest-sequence",
+        f"maxSeqLen {budgets.max_seq_len:,} is above the {most:,} tokens that the release allows {family.name} models",
+        f"maxSeqLen at most {most:,}",
+        (most,),
+    )
 
 
 def _window(budgets: Budgets, window: int) -> Check:

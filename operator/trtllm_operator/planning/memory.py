@@ -52,7 +52,7 @@ def memory(
     median_tokens: int | None = None,
 ) -> Memory:
     """All terms for one GPU of one target. `median_tokens`: prompt and answer of a typical request, where known."""
-    weights = weights_per_gpu(spec, facts, precision)
+    weights = weights_per_gpu(spec, facts, release, precision)
     activations = activation_bytes(spec, facts, precision)
     buffers = buffer_bytes(spec, facts)
     reserved = reserved_bytes(spec)

@@ -18,6 +18,7 @@ from .config import (
     INTERMEDIATE,
     LAYERS,
     POSITIONS,
+    TIED,
     UNGATED,
     ModelUnreadable,
     count,
@@ -66,15 +67,17 @@ class ModelFacts:
     weight_bytes: int
     """Of the source's tensors as they are stored."""
     embedding_parameter_count: int
+    """Of tokens and of learned positions."""
     lm_head_parameter_count: int
     """0 when the output layer uses the embedding table."""
     kv_parameter_count: int
     """K and V projections, all layers: copied when there are more ranks than KV heads."""
     sharded_parameter_count: int
-    """Other matrices of the layers, without experts: divided among tensor-parallel ranks."""
+    """Other matrices of the layers, without experts, and the biases divided with them: divided among tensor-parallel
+    ranks."""
     expert_parameter_count: int
     replicated_parameter_count: int
-    """Norms, biases, routers, position tables: whole on every rank."""
+    """Norms, other biases, routers: whole on every rank."""
     sizes_from: str
     """`tensors`, or `config` when the headers are missing or hold packed weights."""
     encoder_decoder: bool = False
@@ -175,13 +178,13 @@ def _facts(whole: Mapping[str, Any], tensors: Mapping[str, Any] | None, text: Ma
     vocab = count(config, ("padded_vocab_size", "vocab_size"), 100_000_000)
     intermediate = optional(config, INTERMEDIATE, 10_000_000) or 4 * hidden
     experts = optional(config, ("num_local_experts", "num_experts", "n_routed_experts"), 65_536)
-    tied = flag(config, "tie_word_embeddings", flag(whole, "tie_word_embeddings", False))
     source = read_quantization(whole, config)
     latent = read_latent_attention(config)
     dense_layers = min(optional(config, ("first_k_dense_replace",), 10_000) or 0, layers) if experts else 0
     expert_intermediate = optional(config, ("moe_intermediate_size",), 10_000_000) or intermediate
     shared_experts = optional(config, ("n_shared_experts",), 65_536) or 0
     model_type = word(config.get("model_type")) or word(whole.get("model_type")) or ""
+    tied = flag(config, "tie_word_embeddings", flag(whole, "tie_word_embeddings", model_type in TIED))
     sizes = from_dimensions(
         layers=layers,
         heads=heads,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..api.llmengine import LLMEngineSpec
-from ..catalog import Release
+from ..catalog import Family, Release
 from .check import Check, failed, passed, warned
 from .model import ModelFacts
 from .precision import ResolvedPrecision
@@ -22,11 +22,14 @@ def parallelism_checks(
     tensor = spec.parallelism.tensor
     valid = valid_tensor_sizes(facts, release, precision, most=gpu.gpus_per_node or MOST_GPUS)
     hint = f"valid for this model on one node: {_list(valid)}"
+    family = release.family_of(facts.architecture)
+    if family is not None and family.undivided:
+        yield _undivided(spec, family)
     yield _heads(facts, tensor, hint, valid)
-    yield _kv_heads(facts, release, tensor, hint, valid)
+    yield _kv_heads(facts, release, family, tensor, hint, valid)
     yield _mlp(facts, precision, tensor, hint, valid)
-    yield _head_size(facts, release)
-    yield _vocabulary(facts, tensor)
+    yield _head_size(facts, release, family)
+    yield _vocabulary(facts, family, tensor, hint, valid)
     yield _stages(spec, facts, release)
     yield _world(spec, gpu)
     if spec.parallelism.tensor * spec.parallelism.pipeline > 1 and gpu.peer_access is not True:
@@ -36,18 +39,37 @@ def parallelism_checks(
 def valid_tensor_sizes(
     facts: ModelFacts, release: Release, precision: ResolvedPrecision, *, most: int
 ) -> tuple[int, ...]:
-    """Tensor-parallel sizes up to `most` that the model's heads, KV heads, MLP and quantisation groups allow."""
+    """Tensor-parallel sizes up to `most` that the model's family, heads, KV heads, MLP, vocabulary and quantisation
+    groups allow."""
+    family = release.family_of(facts.architecture)
+    if family is not None and "tensor" in family.undivided:
+        most = 1
     return tuple(
         size
         for size in range(1, min(most, facts.num_attention_heads) + 1)
         if facts.num_attention_heads % size == 0
-        and _kv_heads_allow(facts, release, size)
+        and _kv_heads_allow(facts, release, family, size)
         and not _mlp_problem(facts, precision, size)
+        and _vocabulary_allows(facts, family, size)
     )
 
 
 def _list(values: tuple[int, ...]) -> str:
     return ", ".join(map(str, values)) or "none"
+
+
+def _undivided(spec: LLMEngineSpec, family: Family) -> Check:
+    asked = {"tensor": spec.parallelism.tensor, "pipeline": spec.parallelism.pipeline}
+    if refused := [axis for axis in family.undivided if asked[axis] > 1]:
+        what = " and ".join(f"parallelism.{axis} {asked[axis]}" for axis in refused)
+        why = "; ".join(dict.fromkeys(family.undivided[axis] for axis in refused))
+        return failed(
+            "parallelism",
+            f"{what}: {family.name} models are not divided so ({why})",
+            "set " + " and ".join(f"parallelism.{axis} 1" for axis in refused),
+            (1,),
+        )
+    return passed("parallelism", f"{family.name} models have {' and '.join(family.undivided)} size 1")
 
 
 def _heads(facts: ModelFacts, tensor: int, hint: str, valid: tuple[int, ...]) -> Check:
@@ -62,23 +84,33 @@ def _heads(facts: ModelFacts, tensor: int, hint: str, valid: tuple[int, ...]) ->
     )
 
 
-def _kv_heads_allow(facts: ModelFacts, release: Release, tensor: int) -> bool:
+def _kv_heads_allow(facts: ModelFacts, release: Release, family: Family | None, tensor: int) -> bool:
     kv = facts.num_key_value_heads
     if facts.kv_lora_rank is not None:
         return True
-    return kv % tensor == 0 or (release.kv_head_duplication and tensor % kv == 0)
+    return kv % tensor == 0 or (_kv_heads_copied(facts, release, family) and tensor % kv == 0)
 
 
-def _kv_heads(facts: ModelFacts, release: Release, tensor: int, hint: str, valid: tuple[int, ...]) -> Check:
+def _kv_heads_copied(facts: ModelFacts, release: Release, family: Family | None) -> bool:
+    only_one = family is not None and family.copied_kv_heads == "one"
+    return release.kv_head_duplication and (facts.num_key_value_heads == 1 or not only_one)
+
+
+def _kv_heads(
+    facts: ModelFacts, release: Release, family: Family | None, tensor: int, hint: str, valid: tuple[int, ...]
+) -> Check:
     kv = facts.num_key_value_heads
     if facts.kv_lora_rank is not None:
         return passed("tensor-parallel-kv-heads", "latent attention: every rank holds the whole latent cache")
     if kv % tensor == 0:
         return passed("tensor-parallel-kv-heads", f"{kv} KV heads / TP {tensor} = {kv // tensor} a rank")
-    if _kv_heads_allow(facts, release, tensor):
+    if _kv_heads_allow(facts, release, family, tensor):
         return passed("tensor-parallel-kv-heads", f"{kv} KV heads, TP {tensor}: each is copied {tensor // kv} times")
     if tensor % kv == 0:
-        problem = f"release {release.name} does not copy KV heads, and TP {tensor} needs {tensor // kv} copies of {kv}"
+        whose = f" of {family.name} models" if family is not None and release.kv_head_duplication else ""
+        problem = (
+            f"release {release.name} does not copy KV heads{whose}, and TP {tensor} needs {tensor // kv} copies of {kv}"
+        )
     else:
         problem = (
             f"parallelism.tensor {tensor}: {kv} KV heads neither divide by {tensor} (rest {kv % tensor}) "
@@ -123,7 +155,14 @@ def _mlp(facts: ModelFacts, precision: ResolvedPrecision, tensor: int, hint: str
     return passed("tensor-parallel-mlp", f"intermediate size {facts.intermediate_size} / TP {tensor} = {share}{groups}")
 
 
-def _head_size(facts: ModelFacts, release: Release) -> Check:
+def _head_size(facts: ModelFacts, release: Release, family: Family | None) -> Check:
+    heads, width = facts.num_attention_heads, facts.hidden_size
+    if family is not None and not family.free_head_size and heads * facts.head_size != width:
+        return failed(
+            "head-size",
+            f"head size {facts.head_size} is not hidden size {width} / {heads} heads, as the converter of "
+            f"{family.name} models takes it to be",
+        )
     if facts.kv_lora_rank is not None or facts.head_size in release.head_sizes:
         return passed("head-size", f"head size {facts.head_size} has attention kernels")
     return failed(
@@ -133,11 +172,23 @@ def _head_size(facts: ModelFacts, release: Release) -> Check:
     )
 
 
-def _vocabulary(facts: ModelFacts, tensor: int) -> Check:
+def _vocabulary_allows(facts: ModelFacts, family: Family | None, tensor: int) -> bool:
+    return facts.vocab_size % tensor == 0 or family is None or family.padded_vocabulary
+
+
+def _vocabulary(facts: ModelFacts, family: Family | None, tensor: int, hint: str, valid: tuple[int, ...]) -> Check:
     padded = round_up(facts.vocab_size, tensor)
     if padded == facts.vocab_size:
         return passed("vocabulary", f"vocabulary {facts.vocab_size} / TP {tensor} = {padded // tensor}")
-    return passed("vocabulary", f"vocabulary {facts.vocab_size} is padded to {padded} for TP {tensor}")
+    if family is None or _vocabulary_allows(facts, family, tensor):
+        return passed("vocabulary", f"vocabulary {facts.vocab_size} is padded to {padded} for TP {tensor}")
+    return failed(
+        "vocabulary",
+        f"parallelism.tensor {tensor}: vocabulary {facts.vocab_size} does not divide by {tensor} "
+        f"(rest {facts.vocab_size % tensor}), and the converter of {family.name} models does not pad it",
+        hint,
+        valid,
+    )
 
 
 def _stages(spec: LLMEngineSpec, facts: ModelFacts, release: Release) -> Check:

@@ -22,7 +22,7 @@ def support_checks(
     yield engines
     yield _architecture(facts, release, family)
     yield _source(spec, facts, release, precision)
-    if engines.ok and family is not None:
+    if engines.ok and family is not None and not family.refused:
         yield _commands(spec, facts, release)
     yield _gpu(release, gpu)
     yield _dtype(precision, gpu)
@@ -56,6 +56,11 @@ def _architecture(facts: ModelFacts, release: Release, family: Family | None) ->
     if facts.encoder_decoder:
         return failed(
             "architecture", f"{facts.architecture} is an encoder-decoder model; only decoder-only ones are built"
+        )
+    if family is not None and family.command is None and family.refused:
+        return failed(
+            "architecture",
+            f"release {release.name} converts {facts.architecture}, but it is not converted here: {family.refused}",
         )
     if family is not None:
         return passed("architecture", f"{facts.architecture} is converted as {family.name}")

@@ -24,10 +24,15 @@ class TensorSum:
         return self.embedding + self.lm_head + self.kv + self.sharded + self.expert + self.replicated
 
 
-_EMBEDDING = frozenset({"embed_tokens", "wte", "word_embeddings", "embed_in", "tok_embeddings"})
+_EMBEDDING = frozenset({"embed_tokens", "wte", "wpe", "word_embeddings", "embed_in", "tok_embeddings"})
+"""Tables of tokens and of learned positions, which the same ranks hold."""
 _LM_HEAD = frozenset({"lm_head", "output_layer", "embed_out"})
 _KV = frozenset({"k_proj", "v_proj"})
-_FUSED_QKV = frozenset({"qkv_proj", "query_key_value", "W_pack", "Wqkv"})
+_FUSED_QKV = frozenset({"qkv_proj", "query_key_value", "c_attn", "W_pack", "Wqkv"})
+_CUT_BIASES = (
+    _KV | _FUSED_QKV | frozenset({"q_proj", "up_proj", "gate_proj", "gate_up_proj", "fc1", "c_fc", "dense_h_to_4h"})
+)
+"""Matrices that tensor parallelism divides along their outputs, and their biases with them."""
 _ROUTER = frozenset({"gate", "router"})
 _LATENT_DOWN = frozenset({"q_a_proj", "kv_a_proj_with_mqa"})
 """Down-projections of latent attention: their outputs are what every rank needs whole."""
@@ -42,20 +47,23 @@ def from_groups(
         elements = math.prod(_natural(size) for size in shape) * _natural(how_many)
         parts = name.split(".")
         module = parts[-2] if len(parts) > 1 else parts[-1]
-        matrix_of_layer = len(shape) >= 2 and "*" in parts
+        cut = len(shape) >= 2 or (parts[-1] == "bias" and module in _CUT_BIASES)
+        divided = cut and "*" in parts
+        if parts[-1] == "bias" and len(shape) > 2:
+            continue  # The causal mask that old checkpoints of GPT-2 store: no parameter.
         if module in _EMBEDDING:
             found = replace(found, embedding=found.embedding + elements)
-        elif module in _LM_HEAD:
+        elif module in _LM_HEAD and len(shape) >= 2:
             # A tied model may still store the table twice; the engine is made from one.
             found = replace(found, lm_head=found.lm_head + (0 if tied else elements))
-        elif matrix_of_layer and "experts" in parts:
+        elif divided and "experts" in parts:
             found = replace(found, expert=found.expert + elements)
-        elif matrix_of_layer and module in _KV:
+        elif divided and module in _KV:
             found = replace(found, kv=found.kv + elements)
-        elif matrix_of_layer and module in _FUSED_QKV:
+        elif divided and module in _FUSED_QKV:
             kv = elements * 2 * kv_heads // (heads + 2 * kv_heads)
             found = replace(found, kv=found.kv + kv, sharded=found.sharded + elements - kv)
-        elif matrix_of_layer and module not in _ROUTER | _LATENT_DOWN:
+        elif divided and module not in _ROUTER | _LATENT_DOWN:
             found = replace(found, sharded=found.sharded + elements)
         else:
             found = replace(found, replicated=found.replicated + elements)

@@ -59,7 +59,7 @@ def judge(
     """
     precision = resolve(spec, facts, release)
     numbers = memory(spec, facts, release, precision, gpu, median_tokens)
-    needs = building(spec, facts, precision, numbers.weights, numbers.activations)
+    needs = building(spec, facts, release, precision, numbers.weights, numbers.activations)
     checks = (
         *support_checks(spec, facts, release, precision, gpu),
         *text_checks(facts),

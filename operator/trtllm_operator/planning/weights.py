@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..api.llmengine import LLMEngineSpec
+from ..catalog import Release
 from .config import DTYPE_BYTES
 from .model import ModelFacts
 from .precision import ResolvedPrecision
@@ -19,12 +20,13 @@ def kv_heads_per_rank(facts: ModelFacts, tensor: int) -> int:
     return max(ceil_div(facts.num_key_value_heads, tensor), 1)
 
 
-def weights_per_gpu(spec: LLMEngineSpec, facts: ModelFacts, precision: ResolvedPrecision) -> Term:
+def weights_per_gpu(spec: LLMEngineSpec, facts: ModelFacts, release: Release, precision: ResolvedPrecision) -> Term:
     """Weights of the fullest rank.
 
     Layers: matrices / TP at the format's bits, K and V copied when TP exceeds the KV heads, norms whole; divided by
-    stage. Embedding table whole on every rank of the first stage (the converter's default), output layer / TP on the
-    last. One table serves as both only when the model ties them, one rank holds both and nothing is quantised.
+    stage. Embedding table whole on every rank of the first stage (the converters' default) or, where the family has it
+    so, / TP; output layer / TP on the last. One table serves as both only when the model ties them, a rank has the same
+    part of both and nothing is quantised.
     """
     tensor, pipeline = spec.parallelism.tensor, spec.parallelism.pipeline
     layers = layers_per_stage(facts, pipeline)
@@ -33,10 +35,12 @@ def weights_per_gpu(spec: LLMEngineSpec, facts: ModelFacts, precision: ResolvedP
     matrix_bytes = _matrix_bytes(matrices, facts, precision)
     replicated = facts.replicated_parameter_count * layers // facts.num_layers * width
     padded_vocab = round_up(facts.vocab_size, tensor)
-    table = max(facts.embedding_parameter_count, facts.vocab_size * facts.hidden_size) * width
+    family = release.family_of(facts.architecture)
+    cuts = tensor if family is not None and family.divided_embedding else 1
+    table = ceil_div(max(facts.embedding_parameter_count, facts.vocab_size * facts.hidden_size), cuts) * width
     head = padded_vocab // tensor * facts.hidden_size * width
     quantised = precision.format is not None and precision.format.weight_bits is not None
-    shared = facts.tie_word_embeddings and tensor == 1 and pipeline == 1 and not quantised
+    shared = facts.tie_word_embeddings and tensor == cuts and pipeline == 1 and not quantised
     if pipeline > 1:
         ends, ends_text = max(table, head), f"max(embedding {bytes_text(table)}, output layer {bytes_text(head)})"
     elif shared:

@@ -176,6 +176,25 @@ def test_fits_says_why_nothing_works(model: Path) -> None:
     assert "does not support compute capability 7.5" in out
 
 
+def test_fits_keeps_to_what_a_family_allows(model: Path) -> None:
+    """Gemma 2 of 16 heads, 8 of them K and V: no more ranks than those, and no more tokens than its README allows."""
+    config = {
+        "architectures": ["Gemma2ForCausalLM"], "model_type": "gemma2", "num_hidden_layers": 42, "head_dim": 256,
+        "num_attention_heads": 16, "num_key_value_heads": 8, "hidden_size": 3584, "intermediate_size": 14336,
+        "vocab_size": 256000, "max_position_embeddings": 8192, "sliding_window": 4096, "torch_dtype": "bfloat16",
+    }  # fmt: skip
+    (model / "config.json").write_text(json.dumps(config))
+    code, out, _ = run("fits", str(model), "--gpu", "NVIDIA-H100-80GB-HBM3", "-o", "json")
+    assert code == 0
+    rows = json.loads(out)
+    assert {r["tensorParallel"] for r in rows} == {1, 2, 4, 8}
+    assert {r["longestSequence"] for r in rows} == {4096}
+    assert {r["kvCache"] for r in rows if r["quantization"] == "none"} == {"auto"}
+    code, out, _ = run("fits", str(model), "--gpu", "NVIDIA-H100-80GB-HBM3", "--tokens", "8192")
+    assert code == 1
+    assert "maxSeqLen 8,192 is above the 4,096 tokens that the release allows gemma2 models" in out
+
+
 def artifact(tmp_path: Path, name: str, **changes: Any) -> str:
     inputs = {
         "parent": "checkpoint-0123456789abcdef0123",
