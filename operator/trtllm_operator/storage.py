@@ -44,8 +44,9 @@ def access(spec: EngineArtifactSpec) -> Access:
     return Access(spec.inputs.storage, secret.name if secret else None)
 
 
-def volumes(store: Access, *, runner: str | None = None, shared_memory: bool = False) -> list[dict[str, Any]]:
-    """The store or what opens it, scratch space, a writable /tmp; with `runner` its ConfigMap."""
+def volumes(store: Access, *, runner: str | None = None, shared_memory: str | None = None) -> list[dict[str, Any]]:
+    """The store or what opens it, scratch space, a writable /tmp; with `runner` its ConfigMap, with `shared_memory` as
+    much of /dev/shm."""
     out: list[dict[str, Any]] = []
     if claim := store.location.persistent_volume_claim:
         out.append({"name": "store", "persistentVolumeClaim": {"claimName": claim.claim_name}})
@@ -53,7 +54,7 @@ def volumes(store: Access, *, runner: str | None = None, shared_memory: bool = F
         out.append(secret_volume("store-credentials", store.secret))
     out += [{"name": "scratch", "emptyDir": {}}, {"name": "tmp", "emptyDir": {}}]
     if shared_memory:
-        out.append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}})
+        out.append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": shared_memory}})
     if runner:
         out.append({"name": "runner", "configMap": {"name": runner}})
     return out

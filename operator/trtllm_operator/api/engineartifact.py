@@ -250,6 +250,8 @@ class Damage(Status):
     """What was found, and by whom."""
     checked_time: Time | None = None
     """When that Job ended; absent while it goes on."""
+    unfit: bool | None = None
+    """A server found that it is not what its record says: that Job takes it away without reading it."""
     whole: bool | None = None
     """Whether it found the artefact whole; else it has taken it away, and the artefact is built again."""
     removed_time: Time | None = None

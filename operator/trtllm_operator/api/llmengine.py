@@ -194,9 +194,18 @@ class Serving(NodePlacement):
     kv_cache_free_gpu_memory_percent: Percent = 90
     """Share of the GPU memory that is free once the engine is loaded that the KV cache takes."""
     resources: ResourceRequirements | None = None
-    """Of the server; by default computed from the model."""
+    """Of the server; by default its GPUs alone. Its /dev/shm is added to limits.memory, as it is charged to it."""
     max_queue_size: QueueSize = 0
     """Requests that may wait before further ones are refused with 503; 0 is no limit."""
+
+
+class Rollout(Object):
+    """How a new revision takes the place of what serves. A change of this changes nothing that runs."""
+
+    strategy: Literal["BlueGreen", "Recreate"] = "BlueGreen"
+    """BlueGreen starts new servers beside the old ones, which serve until all new ones are ready: their GPUs have to be
+    free. Recreate does so too as long as GPUs are free; where none is, for the build or for new servers, old servers are
+    stopped, one at a time, and with the last of them the target stops answering until the new ones are ready."""
 
 
 @Cel(
@@ -242,6 +251,8 @@ class LLMEngineSpec(Object):
     """Where models, checkpoints and engines are kept."""
     serving: Serving = Serving()
     """How Triton runs. A change never rebuilds an engine."""
+    rollout: Rollout = Rollout()
+    """How a new revision takes the place of what serves."""
 
 
 Word = Annotated[str, Field(max_length=253)]

@@ -29,6 +29,9 @@ FAILED_CHECK_SECONDS = 60
 """Between a check that failed and the next."""
 LOOK_AGAIN_SECONDS = 30
 DAMAGED = "ArtifactCorrupted"
+UNFIT = frozenset({"EngineMismatch", "VersionMismatch"})
+"""Of an engine whose files are as published and which is not what its record says: what a server could not load, though
+GPU and release are those of the record. Checksums prove nothing of it, so it is taken away without being read."""
 MAX_MESSAGE = 2048
 
 
@@ -41,6 +44,10 @@ class Report:
     pod: str
     own: bool
     """The Pod is one of the artefact's attempts, not of a server or of what is made from it."""
+    unfit: bool = False
+    """It is not what its record says."""
+    born: str = ""
+    """When the Pod was made: a Pod that is older than the copy in the store may speak of the copy before."""
 
 
 @dataclass(frozen=True)
@@ -73,10 +80,12 @@ def damaged_artifacts(pod: Obj) -> Iterator[tuple[str, Report]]:
         for state in (status.get("state"), status.get("lastState")):
             ended = (state or {}).get("terminated") or {}
             failure = (termination_report(ended) or {}).get("failure")
-            if isinstance(failure, dict) and failure.get("reason") == DAMAGED and failure.get("artifact"):
+            reason = failure.get("reason") if isinstance(failure, dict) else None
+            if isinstance(failure, dict) and reason in (DAMAGED, *UNFIT) and failure.get("artifact"):
                 artifact, own = str(failure["artifact"]), label(pod, ARTIFACT) == failure["artifact"]
                 time, message = str(ended.get("finishedAt") or ""), str(failure.get("message"))
-                yield artifact, Report(time, message, str(pod["metadata"]["name"]), own)
+                born = str(pod["metadata"].get("creationTimestamp") or "")
+                yield artifact, Report(time, message, str(pod["metadata"]["name"]), own, reason in UNFIT, born)
 
 
 def reports_of(artifact: str, pods: Iterable[Obj]) -> tuple[Report, ...]:
@@ -96,6 +105,7 @@ def look(seen: Seen, spec: EngineArtifactSpec, before: EngineArtifactStatus) -> 
             message=f"Pod {report.pod}: {report.message}"[:MAX_MESSAGE],
             removed_time=record.removed_time if record else None,
             attempt=record.attempt if record else 0,
+            unfit=report.unfit or None,
         )
     return _check(seen, spec, before, record)
 
@@ -103,11 +113,17 @@ def look(seen: Seen, spec: EngineArtifactSpec, before: EngineArtifactStatus) -> 
 def _news(seen: Seen, before: EngineArtifactStatus, record: Damage | None) -> Report | None:
     """The newest report of the copy that is published now; while none is, of one that an attempt has met."""
     checked = record.checked_time if record else None
-    if record and checked and record.whole and seen.now < _time(checked) + timedelta(seconds=WHOLE_SECONDS):
-        return None
+    trusted = bool(record and checked and record.whole and seen.now < _time(checked) + timedelta(seconds=WHOLE_SECONDS))
+    completed = before.completion_time if before.manifest_digest is not None else None
     published = before.manifest_digest is not None
-    known = [_time(t) for t in (checked, before.completion_time if published else None) if t]
-    told = [r for r in seen.reports if (published or r.own) and all(_time(r.time) > t for t in known)]
+    known = [_time(t) for t in (checked, completed) if t]
+
+    def counts(report: Report) -> bool:
+        if report.unfit:
+            return bool(completed and report.born and _time(report.born) >= _time(completed))
+        return not trusted and (published or report.own)
+
+    told = [r for r in seen.reports if counts(r) and all(_time(r.time) > t for t in known)]
     return max(told, key=lambda r: _time(r.time), default=None)
 
 
@@ -120,15 +136,21 @@ def _check(
 ) -> tuple[Damage, Checking | None]:
     job = next((j for j in seen.checks if label(j, CHECK) == str(record.check)), None)
     if job is None:
-        wanted = check_job(seen.artifact, spec, record.check, seen.config)
-        return record, Checking(f"said to be damaged, and about to be read ({record.message})", create=(wanted,))
+        wanted = check_job(seen.artifact, spec, record, seen.config)
+        said = (
+            "said not to be what its record says, and about to be taken away"
+            if record.unfit
+            else ("said to be damaged, and about to be read")
+        )
+        return record, Checking(f"{said} ({record.message})", create=(wanted,))
     pods = [p for p in seen.pods if label(p, CHECK) == label(job, CHECK)]
     match attempt.read(job, pods, attempt.Surroundings(now=seen.now)):
         case attempt.Waiting(reason, message, stuck):
             told = f"said to be damaged; its check waits ({reason}: {message})"
             return record, Checking(told, stalled=stuck, again_seconds=LOOK_AGAIN_SECONDS)
         case attempt.Running(_, node, note):
-            told = f"said to be damaged; every file of it is read on node {node}{note} ({record.message})"
+            doing = "it is taken away" if record.unfit else "every file of it is read"
+            told = f"said to be damaged; {doing} on node {node}{note} ({record.message})"
             return record, Checking(told, again_seconds=LOOK_AGAIN_SECONDS)
         case attempt.Failed(failure, _, time):
             return _check_failed(seen, spec, before, record, failure, time)
@@ -175,11 +197,14 @@ def _checked(
     )
 
 
-def check_job(artifact: Obj, spec: EngineArtifactSpec, number: int, config: OperatorConfig) -> dict[str, Any]:
-    """The Job of check `number`: on a CPU, with the store writable."""
+def check_job(artifact: Obj, spec: EngineArtifactSpec, record: Damage, config: OperatorConfig) -> dict[str, Any]:
+    """The Job of a record's check: on a CPU, with the store writable."""
+    number = record.check
     name, store = artifact["metadata"]["name"], access(spec)
     labels = {MANAGED: "true", ARTIFACT: name, CHECK: str(number)}
     pod = base_pod(spec.policy, volumes(store))
     where = {"artifact": name, "store": store.argument, "scratch": SCRATCH}
+    if record.unfit:
+        where["unfit"] = record.message
     pod["containers"] = [step_container("check", "check", where, config, step_mounts(store, writable=True))]
     return owned_job(artifact, f"{name}-check-{number}", labels, pod, spec.policy.timeout_seconds)

@@ -9,10 +9,13 @@ from typing import Any
 
 from ..objects import Obj, condition_true
 from ..pods import container_statuses, memory_limit, termination_report
+from ..runner.classify import BUS_ERROR, known_failure
 from .failures import KINDS, Failure
 
 STEPS = frozenset({"inspect", "fetch", "stage", "provide", "publish", "check", "collect"})
 """Containers of the operator's own image, whose memory is the operator's to set."""
+SERVER = "triton"
+"""Container of a server."""
 _CRASHES = {128 + s: s.name for s in (signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGSEGV)}
 _CANNOT_START = frozenset({"StartError", "ContainerCannotRun", "CreateContainerError", "RunContainerError"})
 MAX_LOG_CHARACTERS = 2048
@@ -59,6 +62,15 @@ def diagnose(pod: Obj) -> Failure:
     if disrupted := disruption(pod):
         return disrupted
     return told or _silent(pod, name, ended)
+
+
+def diagnose_container(pod: Obj, name: str, ended: Obj) -> Failure:
+    """Why one container of a Pod ended, where the Pod itself goes on and starts it again."""
+    if told := _told(ended):
+        return told
+    if ended.get("reason") == "OOMKilled":
+        return _out_of_memory(pod, name, "was killed for memory: it reached its limit", _log(ended))
+    return _silent(pod, name, ended)
 
 
 def disruption(pod: Obj) -> Failure | None:
@@ -132,7 +144,8 @@ def _out_of_memory(pod: Obj, container: str, how: str, log: str) -> Failure:
     limit = memory_limit(pod, container) or "none"
     if container in STEPS:
         return Failure("StepMemoryExhausted", f"container {container} {how} ({limit})", log)
-    advice = "raise spec.build.resources.limits.memory (and requests.memory with it)"
+    part = "serving" if container == SERVER else "build"
+    advice = f"raise spec.{part}.resources.limits.memory (and requests.memory with it)"
     return Failure("HostMemoryExhausted", f"container {container} {how} ({limit}); {advice}", log)
 
 
@@ -150,6 +163,10 @@ def _silent(pod: Obj, name: str, ended: Obj) -> Failure:
     if code == 137 or last == "Killed":
         how = f"was killed (exit {code}) without a word, most likely for host memory: its limit is"
         return _out_of_memory(pod, name, how, log)
+    if known := known_failure(f"container {name} exited {code}", log.splitlines(), server=name == SERVER):
+        return Failure(known.reason, known.message, log)
+    if name == SERVER and code == 128 + signal.SIGBUS:
+        return Failure("SharedMemoryExhausted", f"container {name} exited {code}. {BUS_ERROR}", log)
     if crash := _CRASHES.get(int(code or 0)):
         return Failure("Crashed", f"container {name} crashed ({crash}, exit {code}): {last or 'it said nothing'}", log)
     if code == 127:

@@ -137,7 +137,14 @@ _SPEC_AND_RELEASE: Mapping[str, Kind] = {
     ),
     "KernelMissing": Kind("There is no kernel for this combination of precision and GPU.", _PRECISION),
     "PrecisionUnsupported": Kind("The GPU cannot compute in this precision.", _PRECISION),
-    "VersionMismatch": Kind("Two releases of TensorRT(-LLM) meet that do not fit.", "one release for both"),
+    "VersionMismatch": Kind(
+        "Two releases of TensorRT(-LLM) meet that do not fit. A server's engine that was serialised by another "
+        "TensorRT than its record says is put aside and built again.",
+        "one release for both",
+    ),
+    "VocabularyPadding": Kind(
+        "The release pads the vocabulary of one table and not of the other, so that their shapes differ.", _PRECISION
+    ),
     "ToolMissing": Kind("The image lacks the tool: it is no toolchain image of this release.", "toolchainImages"),
     "SpecInvalid": Kind("A step was called wrongly.", _REPORT),
     "ToolFailed": Kind(
@@ -270,7 +277,11 @@ _WAITING: Mapping[str, Kind] = {
 _SERVERS: Mapping[str, Kind] = {
     "DrainTimeout": Kind("Requests in flight took longer than the server had to finish them.", ""),
     "EngineCorrupted": Kind("The engine's files are damaged.", "delete its EngineArtifact; it is made again"),
-    "EngineMismatch": Kind("The engine was built for another compute capability.", "the node's labels"),
+    "EngineMismatch": Kind(
+        "The engine is for another compute capability than its record or its server's GPU says; it is put aside and "
+        "built again, once a day at most.",
+        "",
+    ),
     "ModelLoadFailed": Kind("Triton did not load a model.", "what the message says"),
     "TemplateMismatch": Kind("Triton cannot read the rendered configuration.", _REPORT),
     "WorldSizeMismatch": Kind("Ranks of the engine and processes that serve it differ.", _REPORT),

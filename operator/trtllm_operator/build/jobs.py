@@ -31,7 +31,15 @@ from ..objects import (
 from ..storage import access, secret_volume, step_mounts, volumes, work_mounts
 from .attempt import QUEUE_LABEL
 from .history import History
-from .resources import STEP_RESOURCES, ask_for_scratch, give_steps_memory, size_volumes, work_resources
+from .resources import (
+    SHARED_MEMORY_BYTES,
+    STEP_RESOURCES,
+    ask_for_scratch,
+    give_steps_memory,
+    mebibytes,
+    size_volumes,
+    work_resources,
+)
 
 TOKEN_PATH = "/var/run/secrets/llmengine/token"  # noqa: S105 (a path)
 MODEL_SOURCE = "/model"
@@ -229,7 +237,9 @@ def _toolchain_pod(
     name: str, spec: EngineArtifactSpec, config: OperatorConfig, runner: str, past: History, parent: Obj | None
 ) -> dict[str, Any]:
     inputs, gpus, store = spec.inputs, spec.policy.gpus, access(spec)
-    pod = base_pod(spec.policy, volumes(store, runner=runner, shared_memory=True), gpu=gpus > 0)
+    pod = base_pod(
+        spec.policy, volumes(store, runner=runner, shared_memory=mebibytes(SHARED_MEMORY_BYTES)), gpu=gpus > 0
+    )
     size_volumes(pod, spec, past)
     if inputs.gpu:
         pod["affinity"] = gpu_affinity(inputs.gpu)

@@ -70,6 +70,7 @@ REASONS = frozenset(
         "ToolFailed",
         "ToolMissing",
         "VersionMismatch",
+        "VocabularyPadding",
         "WorldSizeMismatch",
     }
 )

@@ -22,8 +22,11 @@ _POLL_SECONDS = 0.1
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json")
 
 
-def prepare(spec: Mapping[str, Any], library_version: Callable[[], str | None] = produce.library_version) -> None:
-    """Everything before tritonserver starts; raises StepError for what would fail later and say less.
+def prepare(
+    spec: Mapping[str, Any], library_version: Callable[[], str | None] = produce.library_version
+) -> classify.Seen:
+    """Everything before tritonserver starts; raises StepError for what would fail later and say less. Returns what is
+    known of the server, to read its output with.
 
     `spec`: {"engine", "tokenizer": published directories, "world_size", "gpu": {"product", "computeCapability"},
     "release", "templates", "fill_template", "models": {name: {placeholder: value}}, "repository", "http_port",
@@ -35,18 +38,28 @@ def prepare(spec: Mapping[str, Any], library_version: Callable[[], str | None] =
     manifest.verify(tokenizer, hashed=lambda path: not path.endswith(".safetensors"))
     if not any((tokenizer / name).is_file() for name in _TOKENIZER_FILES):
         raise StepError("TokenizerMissing", f"{tokenizer} holds none of {', '.join(_TOKENIZER_FILES)}")
-    _check_engine(engine, spec, library_version)
+    built_by = _check_engine(engine, spec, library_version)
     build = facts.get("build") or {}
     if "gpu" in build and build["computeCapability"] != spec["gpu"]["computeCapability"]:
         raise StepError(
             "EngineMismatch",
             f"{engine.name} was built on {build['gpu']} (compute capability {build['computeCapability']}), but "
-            f"is to serve on {spec['gpu']['product']} (compute capability {spec['gpu']['computeCapability']})",
+            f"is to serve on {spec['gpu']['product']} (compute capability {spec['gpu']['computeCapability']}): it "
+            "is put aside and built again",
+            retryable=True,
+            artifact=engine.name,
         )
     gpu.require(gpu.visible(), spec["gpu"], spec["world_size"], what=engine.name)
     target = Path(spec["repository"])
     repository.render(Path(spec["templates"]), Path(spec["fill_template"]), spec["models"], target)
     progress("rendered", repository=str(target), models=sorted(spec["models"]))
+    return {
+        "engine": engine.name,
+        "gpu": spec["gpu"]["product"],
+        "computeCapability": spec["gpu"]["computeCapability"],
+        "builtBy": built_by,
+        "release": spec["release"],
+    }
 
 
 def command(spec: Mapping[str, Any]) -> list[str]:
@@ -64,7 +77,7 @@ def command(spec: Mapping[str, Any]) -> list[str]:
 
 def serve(spec: Mapping[str, Any]) -> int:
     """Serve until told to stop; returns tritonserver's own exit status when it was. Raises StepError otherwise."""
-    prepare(spec)
+    seen = prepare(spec)
     before = memory.read()
     try:
         outcome = child.run(command(spec), forward=_forward(spec), keep=classify.speaks_of_an_error)
@@ -73,7 +86,7 @@ def serve(spec: Mapping[str, Any]) -> int:
             "ToolMissing", f"this image has no {command(spec)[0]} that can be run: {error.strerror}"
         ) from None
     if outcome.signalled is None:
-        raise server_failure(outcome, before, memory.read())
+        raise server_failure(outcome, before, memory.read(), seen)
     if any("Exit timeout expired" in line for line in outcome.tail):
         raise StepError(
             "DrainTimeout",
@@ -86,15 +99,19 @@ def serve(spec: Mapping[str, Any]) -> int:
     return outcome.status if outcome.status >= 0 else 128 - outcome.status
 
 
-def server_failure(outcome: child.Outcome, before: memory.HostMemory, after: memory.HostMemory) -> StepError:
-    """Why a server ended that nobody told to."""
+def server_failure(
+    outcome: child.Outcome, before: memory.HostMemory, after: memory.HostMemory, seen: classify.Seen
+) -> StepError:
+    """Why a server ended that nobody told to. `seen` is what `prepare` found."""
     what = f"tritonserver ended with {classify.ending(outcome.status)} after {outcome.duration_seconds:.0f} s"
     if failure := classify.host_memory("tritonserver", "spec.serving", outcome, before, after):
         return failure
     lines = (*outcome.kept, *outcome.tail)
-    if failure := classify.known_failure(what, lines):
+    if failure := classify.known_failure(what, lines, server=True, seen=seen):
         return failure
     said = classify.load_errors(outcome.kept) or classify.last_words(outcome.tail)
+    if outcome.status in (-signal.SIGBUS, 128 + signal.SIGBUS):
+        return StepError("SharedMemoryExhausted", f"{what}. {classify.BUS_ERROR} {said}")
     if outcome.status == -signal.SIGSEGV:
         return StepError("ModelLoadFailed", f"{what}: the server crashed. {said}", retryable=True)
     return StepError("ModelLoadFailed", f"{what}: {said}", retryable=True)
@@ -151,7 +168,8 @@ def _rank_command(spec: Mapping[str, Any], rank: int) -> list[str]:
     return [*words, *closed, "--model-control-mode=explicit", "--load-model=tensorrt_llm"]
 
 
-def _check_engine(engine: Path, spec: Mapping[str, Any], library_version: Callable[[], str | None]) -> None:
+def _check_engine(engine: Path, spec: Mapping[str, Any], library_version: Callable[[], str | None]) -> str:
+    """The TensorRT-LLM that built the engine, which is this image's."""
     try:
         config = json.loads((engine / "config.json").read_text())
         built_by = config["version"]
@@ -169,3 +187,4 @@ def _check_engine(engine: Path, spec: Mapping[str, Any], library_version: Callab
             f"{engine.name} was built by TensorRT-LLM {built_by}; this image has {here or 'none that can be imported'} "
             f"and {spec['release']} was asked for. An engine loads only in the release that built it.",
         )
+    return str(built_by)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from ..build.diagnosis import diagnose_container
 from ..objects import Obj
 from ..pods import IMAGE_REASONS, container_statuses, termination_report
 
@@ -42,21 +43,25 @@ def _of_pod(pod: Obj) -> Problem | None:
             return Problem("ImagePullFailed", message, stalled=True)
         ended = status.get("state", {}).get("terminated") or status.get("lastState", {}).get("terminated")
         if ended and not status.get("ready"):
-            return _ended(status, ended)
+            return _ended(pod, status, ended)
     return None
 
 
-def _ended(status: Obj, ended: Obj) -> Problem | None:
-    report = termination_report(ended)
-    if report and isinstance(failure := report.get("failure"), dict):
-        stalled = not failure.get("retryable", False)
-        return Problem(str(failure["reason"]), f"a server does not start: {failure['message']}", stalled)
-    if ended.get("reason") == "OOMKilled":
-        message = "a server was killed for memory: raise spec.serving.resources.limits.memory"
-        return Problem("HostMemoryExhausted", message, stalled=True)
-    restarts = status.get("restartCount", 0)
-    return Problem(
-        "ServerRestarts",
-        f"a server exited {ended.get('exitCode')} and was restarted {restarts} times; see kubectl logs",
-        stalled=False,
-    )
+def _ended(pod: Obj, status: Obj, ended: Obj) -> Problem:
+    """By the table that tells the failures of builds apart; what it does not know is a restart with its numbers."""
+    failure = diagnose_container(pod, str(status["name"]), ended)
+    report = (termination_report(ended) or {}).get("failure")
+    if isinstance(report, dict):
+        stalled = not report.get("retryable", False)
+        return Problem(failure.reason, f"a server does not start: {failure.message}", stalled)
+    if failure.reason in ("StepFailed", "Crashed"):
+        restarts = status.get("restartCount", 0)
+        said = f" ({failure.message})" if failure.log else ""
+        return Problem(
+            "ServerRestarts",
+            f"a server exited {ended.get('exitCode')} and was restarted {restarts} times{said}; see kubectl logs",
+            stalled=False,
+        )
+    retry = failure.kind.retry
+    passes = retry is not None and retry.grows is None  # of a server nothing grows by itself
+    return Problem(failure.reason, f"a server ended: {failure.message}", stalled=not passes)

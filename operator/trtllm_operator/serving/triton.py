@@ -9,8 +9,10 @@ from typing import Any
 from ..api.engineartifact import EngineArtifactSpec
 from ..api.llmengine import Serving
 from ..build.chain import OVERHEAD_BYTES
+from ..build.diagnosis import SERVER
 from ..build.jobs import step_container
-from ..build.resources import mebibytes
+from ..build.placement import quantity
+from ..build.resources import SHARED_MEMORY_BYTES, mebibytes
 from ..config import OperatorConfig
 from ..objects import (
     CONTAINER_SECURITY,
@@ -42,6 +44,8 @@ SMALLEST_STARTUP_SECONDS, BEFORE_LOADING_SECONDS = 600, 120
 STARTUP_PERIOD_SECONDS = 2
 SMALLEST_PROGRESS_SECONDS, BEFORE_STARTUP_SECONDS = 3600, 1800
 """A rollout's deadline at least, and how far it lies beyond the start-up budget: a node, an image, a bucket's files."""
+PYTHON_INSTANCE_BYTES = 64 << 20
+"""Of /dev/shm for one instance of a Python model, the region it asks for (server#6195: 128 MiB were enough for two)."""
 SWITCHED_AT = "llmengine.dev/switched-at"
 
 
@@ -67,6 +71,7 @@ def pod_template(
     assert gpu is not None
     assert expected is not None
     world_size = expected.tensor_parallel * expected.pipeline_parallel
+    shared_memory = shared_memory_bytes(models, world_size)
     run = {
         "engine": f"{store.directory}/{engine_artifact}",
         "tokenizer": f"{store.directory}/{model_artifact}",
@@ -83,10 +88,11 @@ def pod_template(
         "exit_timeout_seconds": EXIT_TIMEOUT_SECONDS,
     }
     container = {
-        "name": "triton",
+        "name": SERVER,
         "image": engine.inputs.image,
         "imagePullPolicy": config.image_pull_policy,
         "command": ["python3", "/opt/llmengine/runner.pyz", "serve", "--spec", json.dumps(run, sort_keys=True)],
+        "terminationMessagePolicy": "FallbackToLogsOnError",
         "workingDir": SCRATCH,
         "env": env({"HOME": SCRATCH, "HF_HUB_OFFLINE": "1"}),
         "ports": [
@@ -94,7 +100,7 @@ def pod_template(
             {"name": "grpc", "containerPort": GRPC_PORT, "protocol": "TCP"},
             {"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"},
         ],
-        "resources": _resources(serving, gpu.resource, world_size),
+        "resources": _resources(serving, gpu.resource, world_size, shared_memory),
         "securityContext": CONTAINER_SECURITY,
         "volumeMounts": work_mounts(store),
         "lifecycle": {"preStop": {"sleep": {"seconds": DRAIN_SLEEP_SECONDS}}},
@@ -108,7 +114,7 @@ def pod_template(
         "affinity": gpu_affinity(gpu),
         "tolerations": tolerations(serving, gpu=True),
         "containers": [container],
-        "volumes": volumes(store, runner=runner, shared_memory=True),
+        "volumes": volumes(store, runner=runner, shared_memory=mebibytes(shared_memory)),
     }
     if store.location.s3:
         artifacts = {"engine": engine_artifact, "model": model_artifact}
@@ -154,7 +160,9 @@ def probes(weights_bytes_total: int) -> dict[str, Any]:
     }
 
 
-def deployment(owner: Obj, revision: Revision, replicas: int) -> dict[str, Any]:
+def deployment(
+    owner: Obj, revision: Revision, replicas: int, annotations: Mapping[str, str] | None = None
+) -> dict[str, Any]:
     """One per revision. Its Pods are all alike, so the strategy matters only when a person edits the Deployment."""
     meta = owner["metadata"]
     labels = pod_labels(meta["name"], revision.target, revision.name)
@@ -165,6 +173,7 @@ def deployment(owner: Obj, revision: Revision, replicas: int) -> dict[str, Any]:
             "name": revision.name,
             "namespace": meta["namespace"],
             "labels": labels,
+            **({"annotations": dict(annotations)} if annotations else {}),
             "ownerReferences": [owner_reference(owner)],
         },
         "spec": {
@@ -209,6 +218,17 @@ def service(owner: Obj, target: str, revision: str, switched_at: str) -> dict[st
     }
 
 
-def _resources(serving: Serving, gpu_resource: str, world_size: int) -> dict[str, Any]:
+def shared_memory_bytes(models: Mapping[str, Mapping[str, str]], world_size: int) -> int:
+    """Of a server's /dev/shm: a share for each instance of a Python model, and room for NCCL between several ranks.
+    `models` are the values of the Triton templates."""
+    counts = (v for values in models.values() for name, v in values.items() if name.endswith("_instance_count"))
+    return sum(map(int, counts)) * PYTHON_INSTANCE_BYTES + (SHARED_MEMORY_BYTES if world_size > 1 else 0)
+
+
+def _resources(serving: Serving, gpu_resource: str, world_size: int, shared_memory: int) -> dict[str, Any]:
+    """What is in /dev/shm is charged to the container, so a limit of its memory grows by it."""
     out: dict[str, Any] = serving.resources.dump() if serving.resources else {}
-    return {**out, "limits": {**out.get("limits", {}), gpu_resource: str(world_size)}}
+    limits = {**out.get("limits", {}), gpu_resource: str(world_size)}
+    if "memory" in limits:
+        limits["memory"] = mebibytes(int(quantity(limits["memory"])) + shared_memory)
+    return {**out, "limits": limits}

@@ -76,10 +76,14 @@ def publish(spec: Mapping[str, Any]) -> dict[str, Any]:
 def check(spec: Mapping[str, Any]) -> dict[str, Any]:
     """When somebody found an artefact damaged: read it in the store, and take it away unless it is whole.
 
-    `spec`: {"artifact": name, "store": as `open_store`'s, "scratch": directory}. Returns {"whole": whether it is} and
-    what was wrong as "problem".
+    `spec`: {"artifact": name, "store": as `open_store`'s, "scratch": directory}, and "unfit": why it is taken away
+    unread, of an engine that is whole and not what its record says. Returns {"whole": whether it is} and what was wrong
+    as "problem".
     """
     store, artifact = _store(spec), spec["artifact"]
+    if unfit := spec.get("unfit"):
+        store.remove(artifact)
+        return {"whole": False, "problem": unfit[:1024]}
     try:
         if not store.has(artifact):
             return {"whole": False, "problem": f"{artifact} is not in the store"}

@@ -10,18 +10,30 @@ import pytest
 from pydantic import ValidationError
 
 from trtllm_operator.api.llmengine import LLMEngineSpec
-from trtllm_operator.kube.resource import DEPLOYMENT, JOB, Obj
-from trtllm_operator.objects import label
+from trtllm_operator.build.placement import quantity
+from trtllm_operator.kube.resource import DEPLOYMENT, JOB, POD, Obj
+from trtllm_operator.objects import ARTIFACT, CHECK, TARGET, label
 from trtllm_operator.reconcile.resources import ENGINE_ARTIFACT, LLM_ENGINE
+from trtllm_operator.serving.triton import shared_memory_bytes
 
 from . import simulation
 from .simulation import CATALOG, World, engine
 
+MIB = 1 << 20
 QWEN = {
     "endTokens": {"generation_config.json": [151645, 151643], "config.json": [151643]},
     "endToken": ["<|im_end|>", 151645],
 }
 CODE = {"code": ["tokenizer_config.json", "tokenization_x.XTokenizer"]}
+
+
+class Cluster(World):
+    """One whose checks take away unread what they are told to."""
+
+    def finish(self, job: Obj) -> None:
+        if label(job, CHECK) and '"unfit"' in str(job["spec"]["template"]["spec"]["containers"][0]["command"]):
+            self.damaged.add(str(label(job, ARTIFACT)))
+        super().finish(job)
 
 
 def state(world: World) -> Obj:
@@ -36,7 +48,7 @@ def condition(world: World, type_: str) -> dict[str, Any]:
 
 def made(text: dict[str, Any] | None = None, **changes: Any) -> World:
     """A cluster with one LLMEngine, of a model whose small files say `text`."""
-    world = World()
+    world = Cluster()
     with pytest.MonkeyPatch.context() as patch:
         if text is not None:
             patch.setitem(simulation.REPORT, "text", text)
@@ -162,3 +174,104 @@ def test_c19_an_image_is_its_digest_and_one_image_builds_and_serves() -> None:
     assert {d["spec"]["template"]["spec"]["containers"][0]["image"] for d in world.find(DEPLOYMENT)} == built
     assert all("@sha256:" in image for image in built)
     assert server(world)["release"] == "1.2.1"
+
+
+class TestSharedMemory:
+    def size_bytes(self, world: World) -> int:
+        volumes = world.find(DEPLOYMENT)[0]["spec"]["template"]["spec"]["volumes"]
+        (shm,) = (v["emptyDir"] for v in volumes if v["name"] == "shm")
+        assert shm["medium"] == "Memory"
+        return int(quantity(shm["sizeLimit"]))
+
+    def test_c77_every_python_instance_has_its_share(self) -> None:
+        world = made()
+        assert {"name": "shm", "mountPath": "/dev/shm"} in container(world)["volumeMounts"]
+        instances = sum(int(v) for values in models(world).values() for k, v in values.items() if "instance_count" in k)
+        assert instances == 4
+        assert self.size_bytes(world) >= 64 * MIB * instances
+
+    def test_c77_several_ranks_have_room_for_nccl_beside_it(self) -> None:
+        world = made(parallelism={"tensor": 3})
+        assert server(world)["world_size"] == 3
+        assert self.size_bytes(world) >= 64 * MIB * 4 + 1024 * MIB
+
+    def test_c77_it_is_part_of_the_memory_limit(self) -> None:
+        world = made(serving={"resources": {"limits": {"memory": "8Gi", "cpu": "4"}, "requests": {"memory": "6Gi"}}})
+        resources = container(world)["resources"]
+        assert quantity(resources["limits"]["memory"]) == (8 << 30) + self.size_bytes(world)
+        assert (resources["limits"]["cpu"], resources["requests"]) == ("4", {"memory": "6Gi"})
+        assert "memory" not in container(made())["resources"]["limits"], "no limit is made up"
+
+    @pytest.mark.parametrize(("instances", "mib"), [(3, 192), (2, 128)])
+    def test_c77_the_reported_numbers(self, instances: int, mib: int) -> None:
+        values = {"preprocessing": {"preprocessing_instance_count": str(instances)}}
+        assert shared_memory_bytes(values, world_size=1) == mib * MIB
+
+
+class TestAnEngineThatIsNotWhatItsRecordSays:
+    """Its files are as they were published, so that no checksum finds it."""
+
+    def complain(self, world: World, reason: str = "EngineMismatch") -> str:
+        """The servers of one generation start again and cannot load their engine."""
+        name = next(t["artifact"] for t in state(world)["status"]["targets"] if t["name"] == "h100")
+        failure = {"reason": reason, "message": "for 8.9, and the GPU has 9.0", "retryable": True, "artifact": name}
+        (pod,) = (p for p in world.find(POD) if label(p, TARGET) == "h100")
+        ended = {"exitCode": 75, "message": json.dumps({"failure": failure}), "finishedAt": world.stamp()}
+        status = {"name": "triton", "image": "i", "ready": False, "restartCount": 1, "lastState": {"terminated": ended}}
+        world.set_status(pod, {"containerStatuses": [status]})
+        return name
+
+    def work(self, world: World) -> None:
+        for _ in range(8):
+            world.reconcile()
+            world.start_jobs()
+            for job in world.unfinished_jobs():
+                world.finish(job)
+            world.pass_time(20)
+        world.settle()
+
+    def status(self, world: World, name: str) -> dict[str, Any]:
+        found = world.get(ENGINE_ARTIFACT, name)
+        assert found is not None
+        return dict(found["status"])
+
+    @pytest.mark.parametrize("reason", ["EngineMismatch", "VersionMismatch"])
+    def test_c16_it_is_put_aside_unread_and_built_again_once(self, reason: str) -> None:
+        world = made()
+        world.pass_time(60)
+        name = self.complain(world, reason)
+        assert name in world.published, "it is whole"
+        self.work(world)
+        assert self.status(world, name)["attempt"] == 2
+        assert self.status(world, name)["damage"]["unfit"] is True
+        assert name in world.published
+        others = {a["metadata"]["name"]: a["status"]["attempt"] for a in world.find(ENGINE_ARTIFACT)}
+        assert {attempt for other, attempt in others.items() if other != name} == {1}
+
+    def test_c16_a_pod_that_is_older_than_the_new_engine_speaks_of_the_one_before(self) -> None:
+        """Its own copy of a bucket's engine stays the old one."""
+        world = made()
+        world.pass_time(60)
+        name = self.complain(world)
+        self.work(world)
+        world.pass_time(600)
+        self.complain(world)
+        self.work(world)
+        assert self.status(world, name)["attempt"] == 2
+
+    def test_c16_what_is_so_again_within_a_day_waits_for_a_person(self) -> None:
+        world = made()
+        world.pass_time(60)
+        name = self.complain(world)
+        self.work(world)
+        world.pass_time(600)
+        for pod in world.find(POD):
+            if label(pod, TARGET) == "h100":
+                world.delete(pod)
+        for deployment in world.find(DEPLOYMENT):
+            world.serve(deployment)
+        self.complain(world)
+        self.work(world)
+        assert self.status(world, name)["phase"] == "Failed"
+        conditions = {c["type"]: c["status"] for c in self.status(world, name)["conditions"]}
+        assert conditions["Stalled"] == "True"

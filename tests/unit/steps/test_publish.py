@@ -159,6 +159,12 @@ class TestCheck:
     def test_one_that_is_not_there(self, pod: Pod) -> None:
         assert check(pod.where) == {"whole": False, "problem": "engine-1 is not in the store"}
 
+    def test_c16_one_that_is_whole_and_not_what_its_record_says_is_taken_away_too(self, pod: Pod) -> None:
+        publish(pod.publish_spec)
+        answer = check({**pod.where, "unfit": "it is for 8.9, and the GPU has 9.0"})
+        assert answer == {"whole": False, "problem": "it is for 8.9, and the GPU has 9.0"}
+        assert not pod.store.has("engine-1")
+
 
 class TestCollect:
     def test_it_takes_away_the_artefact_and_what_attempts_left(self, pod: Pod) -> None:
