@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from .objects import Obj
+from .objects import Obj, label
 
 IMAGE_REASONS = frozenset(
     {"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError"}
 )
 """Waiting reasons of a container whose image cannot be had; the kubelet goes on trying."""
+
+
+def pods_of(job: Obj, pods: Iterable[Obj]) -> list[Obj]:
+    """Those that the Job controller has made for a Job."""
+    return [p for p in pods if label(p, "job-name") == job["metadata"]["name"]]
 
 
 def container_statuses(pod: Obj) -> list[Obj]:

@@ -6,15 +6,16 @@ from typing import Annotated
 
 from pydantic import Field
 
-from .common import PersistentVolumeClaimModel
+from .common import PersistentVolumeClaimDirectory
 from .markers import Object
 
 
 class CalibrationDataset(Object):
     """Sample texts for calibration."""
 
-    persistent_volume_claim: PersistentVolumeClaimModel
-    """A directory on a claim with .jsonl or .txt files; a row of .jsonl has its text under `text`."""
+    persistent_volume_claim: PersistentVolumeClaimDirectory
+    """A directory on a claim with .jsonl or .txt files; a row of .jsonl has its text under `text`. They are
+    inspected once, and their contents are part of the checkpoint's key: other texts belong into another directory."""
 
 
 class Calibration(Object):

@@ -65,8 +65,8 @@ class SecretKeyReference(Object):
     """Key in the Secret whose value is the token."""
 
 
-class PersistentVolumeClaimModel(Object):
-    """A model directory on a claim in the same namespace: config.json, tokenizer files, safetensors."""
+class PersistentVolumeClaimDirectory(Object):
+    """A directory on a claim in the same namespace."""
 
     claim_name: Name
     """Name of the PersistentVolumeClaim."""
@@ -75,7 +75,11 @@ class PersistentVolumeClaimModel(Object):
         Field(min_length=1, max_length=512, pattern=r"^[A-Za-z0-9_][A-Za-z0-9._/-]*$"),
         Cel("!self.contains('..')", message="path must not contain '..'"),
     ]
-    """Directory of the model, relative to the root of the volume."""
+    """The directory, relative to the root of the volume."""
+
+
+class PersistentVolumeClaimModel(PersistentVolumeClaimDirectory):
+    """A model directory on a claim in the same namespace: config.json, tokenizer files, safetensors."""
 
 
 class PersistentVolumeClaimStore(Object):

@@ -84,12 +84,15 @@ class PinnedModel(Object):
 
 
 class CalibrationSource(Object):
-    """A directory of sample texts on a claim. Its files are not looked into: other texts belong into another path."""
+    """A directory of sample texts on a claim, as it was when it was inspected."""
 
     claim_name: Name
     """Name of the PersistentVolumeClaim."""
     path: Annotated[str, Field(min_length=1, max_length=512)]
     """Directory relative to the root of the volume."""
+    digest: Digest | None = None
+    """Of the names, sizes and contents of the texts; a build that finds others fails. Absent where an operator that did
+    not inspect them has made the artefact."""
 
 
 class GpuClass(Object):

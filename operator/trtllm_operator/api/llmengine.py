@@ -267,6 +267,21 @@ class ResolvedModel(Status):
     """Facts of config.json and the tensor headers, by the names of planning.model.ModelFacts."""
 
 
+class InspectedTexts(Status):
+    """What an inspection Job found in a directory of calibration texts."""
+
+    claim_name: Word
+    """Name of the PersistentVolumeClaim."""
+    path: Annotated[str, Field(max_length=512)]
+    """Directory relative to the root of the volume: another one is inspected anew."""
+    digest: Word
+    """Of the names, sizes and contents of the texts."""
+    size_bytes: Count
+    """Of all of them together."""
+    inspected_time: Annotated[str, Field(max_length=64, json_schema_extra={"format": "date-time"})]
+    """When they were read; a build that found others later has them inspected again."""
+
+
 class PlanStatus(Status):
     """Numbers computed before the build; `llmengine explain` shows where each comes from."""
 
@@ -360,5 +375,7 @@ class LLMEngineStatus(Status):
     """Of the build policy last handed to the artefacts; another one opens a new attempt of what failed."""
     model: ResolvedModel | None = None
     """The model that was inspected."""
+    calibration: Annotated[tuple[InspectedTexts, ...] | None, Field(max_length=16)] = None
+    """The calibration texts on claims that were inspected, of those that the spec names."""
     targets: Annotated[tuple[TargetStatus, ...], Field(max_length=256), ListMap("name")] = ()
     """The targets, each with what it wants and serves."""

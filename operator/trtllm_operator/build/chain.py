@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..api.common import PersistentVolumeClaimModel
+from ..api.common import PersistentVolumeClaimDirectory
 from ..api.engineartifact import (
     DEFAULT_GPU_RESOURCE,
     ArtifactType,
@@ -22,7 +22,7 @@ from ..api.engineartifact import (
 from ..api.llmengine import LLMEngineSpec
 from ..catalog import Release
 from ..objects import Artifact
-from ..planning.commands import build_command, checkpoint_step, expectation
+from ..planning.commands import build_command, checkpoint_step, expectation, reads_texts
 from ..planning.keys import artifact_name
 from ..planning.model import ModelFacts
 
@@ -64,12 +64,13 @@ def chain(
     release: Release,
     image: str,
     gpu: GpuClass,
+    texts_digest: str | None = None,
 ) -> tuple[Artifact, Artifact, Artifact]:
     """Model, Checkpoint, Engine, with their inputs alone; `policy` says how each is built.
 
-    `image` is the toolchain image by digest.
+    `image` is the toolchain image by digest, `texts_digest` that of the texts that `calibration_texts` names.
     """
-    storage, dataset = spec.storage.location, spec.precision.calibration.dataset
+    storage, texts = spec.storage.location, calibration_texts(spec, facts, release)
 
     def artifact(type_: ArtifactType, inputs: Inputs, gpus: int = 0) -> Artifact:
         wanted = None if type_ == "Model" else expectation(spec, facts, release, engine=type_ == "Engine")
@@ -85,8 +86,8 @@ def chain(
             image=image,
             command=step.command,
             storage=storage,
-            calibration=_calibration_source(dataset.persistent_volume_claim)
-            if dataset and any("{calibration}" in word for word in step.command)
+            calibration=CalibrationSource(claim_name=texts.claim_name, path=texts.path, digest=texts_digest)
+            if texts
             else None,
         ),
         gpus=int(step.needs_gpu),
@@ -105,8 +106,14 @@ def chain(
     return model, checkpoint, engine
 
 
-def _calibration_source(claim: PersistentVolumeClaimModel) -> CalibrationSource:
-    return CalibrationSource(claim_name=claim.claim_name, path=claim.path)
+def calibration_texts(
+    spec: LLMEngineSpec, facts: ModelFacts, release: Release
+) -> PersistentVolumeClaimDirectory | None:
+    """The user's own texts that the checkpoint is calibrated with, where it is calibrated and there are such."""
+    dataset = spec.precision.calibration.dataset
+    if dataset is None or not reads_texts(checkpoint_step(spec, facts, release).command):
+        return None
+    return dataset.persistent_volume_claim
 
 
 def policy(spec: LLMEngineSpec, artifact: EngineArtifactSpec, numbers: Mapping[str, int], gpu: GpuClass) -> Policy:
@@ -156,6 +163,8 @@ def _planned(artifact: EngineArtifactSpec, numbers: Mapping[str, int], workers: 
     at_once = workers if artifact.type == "Engine" else 1
     shared_memory = SHARED_MEMORY_BYTES if _world_size(artifact) > 1 or workers > 1 else SMALL_SHARED_MEMORY_BYTES
     output = numbers.get(f"{kind}Bytes", numbers["modelBytes"])
+    if artifact.inputs.calibration:
+        output += numbers.get("calibrationBytes", 0)
     if artifact.inputs.storage.s3:
         output += numbers["modelBytes"] if artifact.type == "Checkpoint" else numbers["checkpointBytes"]
     return PlannedResources(

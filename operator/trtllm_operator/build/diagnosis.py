@@ -12,7 +12,7 @@ from ..pods import container_statuses, memory_limit, termination_report
 from ..runner.classify import BUS_ERROR, known_failure
 from .failures import KINDS, Failure
 
-STEPS = frozenset({"inspect", "fetch", "stage", "provide", "publish", "check", "collect"})
+STEPS = frozenset({"inspect", "digest", "fetch", "stage", "provide", "publish", "check", "collect"})
 """Containers of the operator's own image, whose memory is the operator's to set."""
 SERVER = "triton"
 """Container of a server."""

@@ -85,6 +85,7 @@ _RESOURCES = "spec.build.resources"
 _TOKEN = "spec.model.huggingFace.tokenSecretRef"  # noqa: S105 (the name of a field)
 _REPORT = "report it with the log"
 _PRECISION = "another spec.precision, or another release"
+_DATASET = "spec.precision.calibration.dataset"
 _SMALLER = "smaller spec.budgets, more parallelism, or a GPU with more memory"
 
 _MEMORY_AND_DISK: Mapping[str, Kind] = {
@@ -184,9 +185,21 @@ _MODEL_AND_STORE: Mapping[str, Kind] = {
     ),
     "HubUnreachable": Kind("The hub cannot be reached, or answers 5xx.", "network, proxy or hubEndpoint", _SOURCE_BUSY),
     "DownloadCorrupted": Kind("Files did not arrive whole; they are fetched again.", "", _LATER),
+    "CalibrationUnreadable": Kind(
+        "The texts of a calibration are missing, empty or too many, or a row has no text. File and line are said "
+        "before a GPU is asked for.",
+        f"the files, or {_DATASET}",
+        outside=True,
+    ),
+    "CalibrationChanged": Kind(
+        "The texts of a calibration are not those that were inspected. They are inspected again, and a checkpoint is "
+        "made from what is there then.",
+        "another directory for other texts; where the earlier ones are back, another attempt",
+        outside=True,
+    ),
     "CalibrationUnavailable": Kind(
         "The calibration data cannot be had: a build reaches no network.",
-        "spec.precision.calibration.dataset, a directory of a claim",
+        f"{_DATASET}, a directory of a claim",
     ),
     "ArtifactCorrupted": Kind(
         "Files of the artefact, or of what it is made from, are damaged or missing. The store is checked and what is "

@@ -1,14 +1,15 @@
-"""The Job that reads a model's config and tensor headers before any weight is fetched, and what it reports."""
+"""The Jobs that read a model's config and tensor headers, and a user's calibration texts, before a GPU is asked for."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from ..api.common import PersistentVolumeClaimDirectory
 from ..api.engineartifact import Policy
 from ..api.llmengine import LLMEngineSpec
 from ..config import OperatorConfig
 from ..objects import ENGINE, MANAGED, RETRY, SCRATCH, Obj, annotation, short_hash
-from .jobs import base_pod, owned_job, source_arguments, step_container, with_model_source
+from .jobs import base_pod, mount_texts, owned_job, source_arguments, step_container, texts_arguments, with_model_source
 
 TIMEOUT_SECONDS = 600
 RETRY_SECONDS = 15
@@ -24,31 +25,50 @@ def inspection_name(engine_name: str, spec: LLMEngineSpec) -> str:
     return f"{engine_name}-inspect-{source_hash(spec)}"
 
 
+def texts_inspection_name(engine_name: str, texts: PersistentVolumeClaimDirectory) -> str:
+    return f"{engine_name}-inspect-{short_hash(texts.dump())}"
+
+
 def inspection_job(owner: Obj, spec: LLMEngineSpec, config: OperatorConfig) -> dict[str, Any]:
-    """Needs neither the store nor a GPU; owned by the LLMEngine and gone with it."""
-    meta = owner["metadata"]
+    """Reads the model. Needs neither the store nor a GPU; owned by the LLMEngine and gone with it."""
     hub, bucket = spec.model.hugging_face, spec.model.s3
-    labels = {MANAGED: "true", ENGINE: meta["name"]}
-    empty_dirs: list[dict[str, Any]] = [{"name": name, "emptyDir": {}} for name in ("scratch", "tmp")]
-    mounts = [{"name": "scratch", "mountPath": SCRATCH}, {"name": "tmp", "mountPath": "/tmp"}]  # noqa: S108 (in the Pod)
-    policy = Policy(
-        node_selector=spec.build.node_selector,
-        tolerations=spec.build.tolerations,
-        token_secret_ref=hub.token_secret_ref if hub else None,
-        model_secret_ref=bucket.credentials_secret_ref if bucket else None,
+    policy = _placement(spec).model_copy(
+        update={
+            "token_secret_ref": hub.token_secret_ref if hub else None,
+            "model_secret_ref": bucket.credentials_secret_ref if bucket else None,
+        }
     )
-    pod = base_pod(policy, empty_dirs)
-    container = step_container(
-        "inspect", "inspect", {"model": spec.model.dump(), **source_arguments(policy)}, config, mounts
-    )
+    pod = base_pod(policy, _volumes())
+    arguments = {"model": spec.model.dump(), **source_arguments(policy)}
+    container = step_container("inspect", "inspect", arguments, config, _mounts())
     with_model_source(pod, container, policy, spec.model, config)
-    pod["containers"] = [container]
+    return _job(owner, inspection_name(owner["metadata"]["name"], spec), pod, container)
+
+
+def texts_inspection_job(
+    owner: Obj, spec: LLMEngineSpec, texts: PersistentVolumeClaimDirectory, config: OperatorConfig
+) -> dict[str, Any]:
+    """Reads calibration texts on a claim. A Job of its own: other texts do not resolve the model's branch anew."""
+    pod, mounts = base_pod(_placement(spec), _volumes()), _mounts()
+    mount_texts(pod, mounts, texts.claim_name)
+    container = step_container("digest", "digest", texts_arguments(texts), config, mounts)
+    return _job(owner, texts_inspection_name(owner["metadata"]["name"], texts), pod, container)
+
+
+def _placement(spec: LLMEngineSpec) -> Policy:
+    return Policy(node_selector=spec.build.node_selector, tolerations=spec.build.tolerations)
+
+
+def _volumes() -> list[dict[str, Any]]:
+    return [{"name": name, "emptyDir": {}} for name in ("scratch", "tmp")]
+
+
+def _mounts() -> list[dict[str, Any]]:
+    return [{"name": "scratch", "mountPath": SCRATCH}, {"name": "tmp", "mountPath": "/tmp"}]  # noqa: S108 (in the Pod)
+
+
+def _job(owner: Obj, name: str, pod: dict[str, Any], container: dict[str, Any]) -> dict[str, Any]:
     asked = annotation(owner, RETRY)
-    return owned_job(
-        owner,
-        inspection_name(meta["name"], spec),
-        labels,
-        pod,
-        TIMEOUT_SECONDS,
-        annotations={RETRY: asked} if asked else None,
-    )
+    labels = {MANAGED: "true", ENGINE: owner["metadata"]["name"]}
+    annotations = {RETRY: asked} if asked else None
+    return owned_job(owner, name, labels, {**pod, "containers": [container]}, TIMEOUT_SECONDS, annotations=annotations)

@@ -6,7 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from ..api.engineartifact import EngineArtifactSpec, PinnedModel, Policy
+from ..api.common import PersistentVolumeClaimDirectory
+from ..api.engineartifact import CalibrationSource, EngineArtifactSpec, PinnedModel, Policy
 from ..api.llmengine import ModelSource
 from ..config import OperatorConfig
 from ..objects import (
@@ -28,6 +29,7 @@ from ..objects import (
     short_hash,
     tolerations,
 )
+from ..planning.commands import reads_texts
 from ..storage import access, secret_volume, step_mounts, volumes, work_mounts
 from .attempt import QUEUE_LABEL
 from .history import History
@@ -214,6 +216,17 @@ def source_arguments(policy: Policy) -> dict[str, str]:
     return {"root": MODEL_SOURCE, **({"credentials": MODEL_CREDENTIALS} if policy.model_secret_ref else {})}
 
 
+def texts_arguments(texts: CalibrationSource | PersistentVolumeClaimDirectory) -> dict[str, str]:
+    """The texts of a calibration as a step's arguments name them."""
+    return {**texts.dump(), "root": CALIBRATION}
+
+
+def mount_texts(pod: dict[str, Any], mounts: list[dict[str, Any]], claim_name: str) -> None:
+    """Lets a container of the operator's own image read a claim with texts."""
+    pod["volumes"].append({"name": "calibration", "persistentVolumeClaim": {"claimName": claim_name}})
+    mounts.append({"name": "calibration", "mountPath": CALIBRATION, "readOnly": True})
+
+
 def _model_pod(name: str, spec: EngineArtifactSpec, config: OperatorConfig, past: History) -> dict[str, Any]:
     pinned, store = spec.inputs.model, access(spec)
     assert pinned is not None
@@ -248,8 +261,12 @@ def _toolchain_pod(
     verb = "build" if spec.type == "Engine" else "convert"
     where = {"artifact": name, "store": store.argument, "scratch": SCRATCH}
     stage: dict[str, Any] = {**where, "parent": inputs.parent}
-    calibrates = any("{calibration}" in word for word in inputs.command)
-    if calibrates and not inputs.calibration:
+    staged = step_mounts(store)
+    calibrated = reads_texts(inputs.command)
+    if calibrated and inputs.calibration:
+        stage["calibration"] = texts_arguments(inputs.calibration)
+        mount_texts(pod, staged, inputs.calibration.claim_name)
+    elif calibrated:
         stage["texts"] = True
     model = parent["spec"].get("inputs", {}).get("parent") if parent else None
     if model:
@@ -263,16 +280,11 @@ def _toolchain_pod(
         "gpu": inputs.gpu.dump() if inputs.gpu else None,
         "gpus": gpus,
         **({"model": f"{store.directory}/{model}"} if model else {}),
-        **({"calibration": f"{SCRATCH}/calibration"} if calibrates else {}),
+        **({"calibration": f"{SCRATCH}/calibration"} if calibrated else {}),
     }
-    mounts = work_mounts(store)
-    if source := inputs.calibration:
-        run["calibration"] = f"{CALIBRATION}/{source.path}"
-        pod["volumes"].append({"name": "calibration", "persistentVolumeClaim": {"claimName": source.claim_name}})
-        mounts.append({"name": "calibration", "mountPath": CALIBRATION, "readOnly": True})
     publish = {**where, "type": spec.type, "inputs": inputs.dump()}
     pod["initContainers"] = [
-        step_container("stage", "stage", stage, config, step_mounts(store)),
+        step_container("stage", "stage", stage, config, staged),
         {
             "name": verb,
             "image": inputs.image,
@@ -283,7 +295,7 @@ def _toolchain_pod(
             "resources": work_resources(spec, past),
             "securityContext": CONTAINER_SECURITY,
             "terminationMessagePolicy": "FallbackToLogsOnError",
-            "volumeMounts": mounts,
+            "volumeMounts": work_mounts(store),
         },
     ]
     pod["containers"] = [step_container("publish", "publish", publish, config, step_mounts(store, writable=True))]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ..api.engineartifact import GpuClass
-from ..build.chain import chain, policy
+from ..build.chain import calibration_texts, chain, policy
 from ..objects import Artifact
 from ..planning.commands import CommandUnknown
 from ..planning.numbers import plan_numbers
@@ -21,7 +22,7 @@ class Built:
 
     type: str
     name: str | None
-    """None: the model's commit or the image's digest is not known, and the name follows from both."""
+    """None: something that the name follows from is not known; `unknown_names` says what."""
     targets: tuple[str, ...]
     where: str
     gpus: int
@@ -54,7 +55,19 @@ def unknown_names(planned: Planned) -> str:
     missing = [] if planned.model.revision else ["the model's commit (spec.model.huggingFace.revision)"]
     if not _digest(planned):
         missing.append("the toolchain image's digest (--image)")
-    return " and ".join(missing)
+    if texts := sorted({name for one in planned.targets if one.plan.ok for name in _texts(planned, one)}):
+        missing.append(f"the digest of the texts in {', '.join(texts)}, which the operator reads before it builds")
+    return ", ".join([*missing[:-2], " and ".join(missing[-2:])])
+
+
+def _texts(planned: Planned, one: Judged) -> Iterator[str]:
+    """The claim's directory that the checkpoint is calibrated with, which cannot be read from here."""
+    try:
+        texts = calibration_texts(one.spec, planned.model.facts, planned.release)
+    except CommandUnknown:
+        return
+    if texts:
+        yield f"{texts.path} on claim {texts.claim_name}"
 
 
 def _digest(planned: Planned) -> bool:
@@ -82,7 +95,7 @@ def _built(planned: Planned, one: Judged, artifact: Artifact, gpu: GpuClass) -> 
     numbers = plan_numbers(one.plan)
     asked = policy(one.spec, artifact.spec, numbers, gpu)
     type_ = artifact.spec.type
-    known = bool(planned.model.revision) and (type_ == "Model" or _digest(planned))
+    known = bool(planned.model.revision) and (type_ == "Model" or (_digest(planned) and not any(_texts(planned, one))))
     return Built(
         type=type_,
         name=artifact.name if known else None,

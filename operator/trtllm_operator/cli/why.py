@@ -11,10 +11,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from ..api.common import PersistentVolumeClaimDirectory
 from ..build.failures import KINDS
+from ..build.inspection import texts_inspection_name
 from ..objects import ARTIFACT, ATTEMPT, ENGINE, REVISION, TARGET, Obj, annotation, condition_true, label
 from ..planning.terms import bytes_text
-from ..pods import container_statuses
+from ..pods import container_statuses, pods_of
 
 OPERATOR_SILENT = "OperatorSilent"
 _REMEDIES: Mapping[str, str] = {
@@ -98,8 +100,8 @@ def why_engine(seen: Seen, name: str) -> Report:
     ways = tuple(_target(seen, name, target) for target in status.get("targets") or ())
     block = _silence(engine) or _engine_block(engine, ways)
     facts = [("model", f"{_model(spec)}{_at(status)}"), ("spec", _said(spec))]
-    if inspection := _inspection(seen, name, status):
-        ways = (Way("the model", (), (inspection,), None), *ways)
+    inspections = [Way(what, (), (step,), None) for what, step in _inspections(seen, name, engine)]
+    ways = (*inspections, *ways)
     if ready:
         facts.append(("ready", f"{ready['status']}, {ready['reason']}, for {_age(seen, ready['lastTransitionTime'])}"))
     return Report(f"LLMEngine {name}", bool(condition_true(engine, "Ready")) and not block, tuple(facts), ways, block)
@@ -237,16 +239,28 @@ def _servers(seen: Seen, deployment: Obj) -> Step:
     return Step("Servers", name, state, "; ".join(map(_pod, pods[:3])) + ("; ..." if len(pods) > 3 else ""))
 
 
-def _inspection(seen: Seen, engine: str, status: Mapping[str, Any]) -> Step | None:
-    """The Job that reads the model, until its result is known."""
-    if status.get("model"):
-        return None
-    job = next((n for n in seen.jobs if n.startswith(f"{engine}-inspect-")), None)
-    if job is None:
-        return None
-    pods = [p for p in seen.pods if label(p, "job-name") == job]
-    newest = max(pods, key=_created, default=None)
-    state = "done" if condition_true(seen.jobs[job], "Complete") else "running"
+def _inspections(seen: Seen, name: str, engine: Obj) -> Iterator[tuple[str, Step]]:
+    """What is read, and the Job that reads it, until the result is known: the model first, then calibration texts."""
+    status, spec = engine.get("status") or {}, engine["spec"]
+    if not status.get("model"):
+        job = next((n for n in seen.jobs if n.startswith(f"{name}-inspect-")), None)
+        if job:
+            yield "the model", _inspection(seen, job)
+        return
+    known = [{key: texts[key] for key in ("claimName", "path")} for texts in status.get("calibration") or ()]
+    for part in (spec, *spec["targets"]):
+        dataset = ((part.get("precision") or {}).get("calibration") or {}).get("dataset")
+        if dataset and (claim := dataset["persistentVolumeClaim"]) not in known:
+            known.append(claim)
+            job = texts_inspection_name(name, PersistentVolumeClaimDirectory.model_validate(claim))
+            if job in seen.jobs:
+                yield f"the texts in {claim['path']} on claim {claim['claimName']}", _inspection(seen, job)
+
+
+def _inspection(seen: Seen, job: str) -> Step:
+    newest = max(pods_of(seen.jobs[job], seen.pods), key=_created, default=None)
+    ended = next((word for word in ("Complete", "Failed") if condition_true(seen.jobs[job], word)), None)
+    state = {"Complete": "done", "Failed": "failed"}[ended] if ended else "running"
     return Step("Inspection", job, state, _pod(newest) if newest else "no Pod")
 
 

@@ -36,6 +36,11 @@ class Step:
     needs_gpu: bool
 
 
+def reads_texts(command: Iterable[str]) -> bool:
+    """Whether a checkpoint's command line reads calibration texts."""
+    return any("{calibration}" in word for word in command)
+
+
 def checkpoint_step(spec: LLMEngineSpec, facts: ModelFacts, release: Release) -> Step:
     """Conversion or quantisation, whichever the precision takes. Raises CommandUnknown."""
     precision = resolve(spec, facts, release)

@@ -21,6 +21,7 @@ from ..serving.revision import Revision, controller_revision
 from .engine_status import TargetOutcome, Verdict, engine_status
 from .snapshot import EnginePlan, EngineSnapshot
 from .targets import concrete_targets
+from .texts import known_texts
 from .wanted import Wait, Wanted, decide, resolve_model
 
 KEPT_REVISIONS = 1
@@ -46,7 +47,8 @@ def plan(seen: EngineSnapshot) -> EnginePlan:
     wanted: Wanted | Wait
     model = resolve_model(seen, spec, before)
     expansion = concrete_targets(seen, spec)
-    wanted = model if isinstance(model, Wait) else decide(seen, spec, model, expansion.targets)
+    texts = known_texts(seen, spec, before.calibration or ())
+    wanted = model if isinstance(model, Wait) else decide(seen, spec, model, texts, expansion.targets)
     if isinstance(wanted, Wait):
         _take(writes, wanted)
     policy_changed = before.build_policy_hash != _policy_hash(spec)
@@ -55,7 +57,10 @@ def plan(seen: EngineSnapshot) -> EnginePlan:
     resolved = model if isinstance(model, ResolvedModel) else None
     verdict = Verdict(resolved, wanted if isinstance(wanted, Wait) else None, expansion.passed_by)
     status = engine_status(seen, before, spec, verdict, outcomes).model_copy(
-        update={"build_policy_hash": before.build_policy_hash if isinstance(wanted, Wait) else _policy_hash(spec)}
+        update={
+            "build_policy_hash": before.build_policy_hash if isinstance(wanted, Wait) else _policy_hash(spec),
+            "calibration": tuple(texts.values()) or None,
+        }
     )
     return EnginePlan(
         create=tuple(writes.create),

@@ -143,6 +143,7 @@ def engine_status(
         precision=_precision(spec, model) if spec else None,
         tensor_parallel=spec.parallelism.tensor if spec else None,
         model=model,
+        calibration=before.calibration,
         targets=tuple(_target_status(seen, o) for o in outcomes) if spec else before.targets,
     )
 

@@ -10,7 +10,6 @@ from pydantic import ValidationError
 from ..api.llmengine import LLMEngineSpec
 from ..api.markers import problems
 from ..build.damage import reports_of
-from ..build.inspection import inspection_name
 from ..build.plan import Snapshot
 from ..catalog import Catalog
 from ..config import OperatorConfig
@@ -45,18 +44,14 @@ def observe_engine(
     runner: Runner,
     now: datetime,
 ) -> EngineSnapshot:
-    """An engine whose spec cannot be read has no inspection Job of its own."""
-    spec = _spec_of(engine)
     meta = engine["metadata"]
     namespace, own = meta["namespace"], {ENGINE: meta["name"]}
-    job = cache.get(JOB, namespace, inspection_name(meta["name"], spec)) if isinstance(spec, LLMEngineSpec) else None
     pods = cache.find(POD, namespace=namespace, labels=own)
-    inspecting = [p for p in pods if job and p["metadata"].get("labels", {}).get("job-name") == job["metadata"]["name"]]
     return EngineSnapshot(
         engine=engine,
-        spec=spec,
-        inspection_job=job,
-        inspection_pods=tuple(inspecting),
+        spec=_spec_of(engine),
+        inspections=_by_name(cache.find(JOB, namespace=namespace, labels=own)),
+        inspection_pods=tuple(p for p in pods if REVISION not in p["metadata"]["labels"]),
         revisions=_by_name(cache.find(CONTROLLER_REVISION, namespace=namespace, labels=own)),
         artifacts=_by_name(cache.find(ENGINE_ARTIFACT, namespace=namespace)),
         deployments=_by_name(cache.find(DEPLOYMENT, namespace=namespace, labels=own)),

@@ -18,9 +18,10 @@ class EngineSnapshot:
     engine: Obj
     spec: LLMEngineSpec | str
     """What the engine asks for, or what is wrong with it where it cannot be read."""
-    inspection_job: Obj | None
-    """Of the model source as the spec now says it."""
+    inspections: Mapping[str, Obj]
+    """Jobs that read the model, or calibration texts, by name."""
     inspection_pods: tuple[Obj, ...]
+    """Of all of them."""
     revisions: Mapping[str, Obj]
     """ControllerRevisions of this LLMEngine by name."""
     artifacts: Mapping[str, Obj]

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from ..api.llmengine import LLMEngineSpec, LLMEngineStatus, ResolvedModel
+from ..api.common import PersistentVolumeClaimDirectory
+from ..api.llmengine import InspectedTexts, LLMEngineSpec, LLMEngineStatus, ResolvedModel
 from ..build import attempt
-from ..build.chain import chain
+from ..build.chain import calibration_texts, chain
 from ..build.failures import Failure, pause_seconds, retry_hint
-from ..build.inspection import RETRY_SECONDS, inspection_job, source_hash
+from ..build.inspection import RETRY_SECONDS, inspection_job, source_hash, texts_inspection_job
 from ..catalog import Release, UnknownRelease
 from ..objects import NO_MATCHING_NODE, RETRY, Obj, annotation
 from ..planning.claims import ClaimVerdict, judge_claim
@@ -22,12 +23,15 @@ from ..planning.overrides import effective_spec
 from ..planning.targets import ConcreteTarget
 from ..planning.text import end_token_ids
 from ..planning.verdict import TargetPlan, judge
+from ..pods import pods_of
 from ..serving.repository import FILL_TEMPLATE, TEMPLATES, template_values
 from ..serving.revision import Revision, read_revision, revision_name
 from ..serving.triton import pod_template
 from ..storage import Access
 from .snapshot import EngineSnapshot
+from .texts import Texts
 
+LOST_REPORT = "the inspection's report was lost with its Pod; it runs again"
 MAX_WARNING_LENGTH = 2048
 """What the API keeps of one."""
 
@@ -61,32 +65,35 @@ def resolve_model(seen: EngineSnapshot, spec: LLMEngineSpec, status: LLMEngineSt
     known = status.model
     if known and known.source_hash == source_hash(spec):
         return known
-    job = seen.inspection_job
+    made = inspection_job(seen.engine, spec, seen.config)
+    done = inspect(seen, made, "InspectingModel", "the model's config and tensor headers")
+    return done if isinstance(done, Wait) else _resolved(seen.inspections[made["metadata"]["name"]], spec, done.result)
+
+
+def inspect(seen: EngineSnapshot, wanted: Obj, reading: str, what: str) -> attempt.Succeeded | Wait:
+    """What came of an inspection Job, which is made where it is not there. `reading` is the reason while it runs."""
+    job = seen.inspections.get(wanted["metadata"]["name"])
     if job is None:
-        return Wait(
-            "InspectingModel",
-            "the model's config is about to be read",
-            create=(inspection_job(seen.engine, spec, seen.config),),
-        )
+        return Wait(reading, f"{what} are about to be read", create=(wanted,))
     if "deletionTimestamp" in job["metadata"]:
-        return Wait("InspectingModel", "an earlier inspection is being removed")
-    match attempt.read(job, seen.inspection_pods):
+        return Wait(reading, "an earlier inspection is being removed")
+    match attempt.read(job, pods_of(job, seen.inspection_pods)):
         case attempt.Waiting(reason, message, stuck):
             return Wait(reason, f"inspection: {message}", stalled=stuck)
         case attempt.Running(_, node):
-            return Wait("InspectingModel", f"reading config and tensor headers on node {node}")
+            return Wait(reading, f"reading {what} on node {node}")
         case attempt.Failed(failure, _, time):
-            return _inspection_failed(seen, job, failure, time)
-        case attempt.Succeeded(result=report):
-            return _resolved(job, spec, report)
+            return _inspection_failed(seen, job, failure, time, reading, what)
+        case attempt.Succeeded() as done:
+            return done
 
 
-def _inspection_failed(seen: EngineSnapshot, job: Obj, failure: Failure, time: str) -> Wait:
+def _inspection_failed(seen: EngineSnapshot, job: Obj, failure: Failure, time: str, reading: str, what: str) -> Wait:
     if annotation(job, RETRY) != annotation(seen.engine, RETRY):
-        return Wait("InspectingModel", "the model's config is about to be read again", delete=(job,))
+        return Wait(reading, f"{what} are about to be read again", delete=(job,))
     if not failure.retryable:
         hint = retry_hint("llmengine", seen.engine["metadata"]["name"]) if failure.kind.outside else ""
-        refused = failure.reason == "ModelUnreadable"
+        refused = failure.reason in ("ModelUnreadable", "CalibrationUnreadable")
         return Wait(failure.reason, failure.message + hint, stalled=True, refused=refused)
     pause = max(RETRY_SECONDS, pause_seconds(failure, 1))
     left = (datetime.fromisoformat(time) + timedelta(seconds=pause) - seen.now).total_seconds()
@@ -97,7 +104,7 @@ def _inspection_failed(seen: EngineSnapshot, job: Obj, failure: Failure, time: s
 
 def _resolved(job: Obj, spec: LLMEngineSpec, report: Mapping[str, object]) -> ResolvedModel | Wait:
     if "revision" not in report:
-        return Wait("InspectingModel", "the inspection's report was lost with its Pod; it runs again", delete=(job,))
+        return Wait("InspectingModel", LOST_REPORT, delete=(job,))
     try:
         facts = read_report(report)
     except ModelUnreadable as error:
@@ -113,11 +120,10 @@ def _resolved(job: Obj, spec: LLMEngineSpec, report: Mapping[str, object]) -> Re
 
 
 def decide(
-    seen: EngineSnapshot, spec: LLMEngineSpec, model: ResolvedModel, concrete: Sequence[ConcreteTarget]
+    seen: EngineSnapshot, spec: LLMEngineSpec, model: ResolvedModel, texts: Texts, concrete: Sequence[ConcreteTarget]
 ) -> Wanted | Wait:
     """A revision for each target, or why there is none. A target that has its revision already keeps it untouched."""
-    name = seen.engine["metadata"]["name"]
-    names = {c.name: revision_name(name, spec, c.target, model, c.gpu_class) for c in concrete}
+    names = {c.name: _bound_name(seen, spec, c, model, texts) for c in concrete}
     bound = {t: read_revision(seen.revisions[r]) for t, r in names.items() if r in seen.revisions}
     targets: dict[str, Revision | Wait] = dict(bound)
     unbound = [c for c in concrete if c.name not in bound]
@@ -159,10 +165,44 @@ def decide(
     for one in unbound:
         if one.name not in targets:
             own = effective_spec(spec, one.target)
+            named = calibration_texts(own, facts, release)
+            if named and named not in texts:
+                return _inspect_texts(seen, spec, named)
+            read = texts[named] if named else None
+            name = _name(seen, spec, one, model, read)
             targets[one.name] = _revision(
-                seen, own, one, names[one.name], model, facts, release, image, plans[one.name], claim.warning
+                seen, own, one, name, model, read, facts, release, image, plans[one.name], claim.warning
             )
     return Wanted(model, targets)
+
+
+def _bound_name(
+    seen: EngineSnapshot, spec: LLMEngineSpec, one: ConcreteTarget, model: ResolvedModel, texts: Texts
+) -> str:
+    """Of the revision that the target has, if it has one. One of a target that is not calibrated, or that an operator
+    has made which inspected no texts, does not depend on what is read in the directory that the spec names."""
+    plain = _name(seen, spec, one, model, None)
+    dataset = effective_spec(spec, one.target).precision.calibration.dataset
+    read = texts.get(dataset.persistent_volume_claim) if dataset else None
+    return plain if read is None or plain in seen.revisions else _name(seen, spec, one, model, read)
+
+
+def _name(
+    seen: EngineSnapshot, spec: LLMEngineSpec, one: ConcreteTarget, model: ResolvedModel, read: InspectedTexts | None
+) -> str:
+    name, digest = seen.engine["metadata"]["name"], read.digest if read else None
+    return revision_name(name, spec, one.target, model, one.gpu_class, digest)
+
+
+def _inspect_texts(seen: EngineSnapshot, spec: LLMEngineSpec, texts: PersistentVolumeClaimDirectory) -> Wait:
+    """For texts that are not known."""
+    made, reason = texts_inspection_job(seen.engine, spec, texts, seen.config), "InspectingCalibration"
+    what = f"the calibration texts in {texts.path} on claim {texts.claim_name}"
+    done = inspect(seen, made, reason, what)
+    if isinstance(done, Wait):
+        return done
+    # The report was lost, or a build has found other texts since.
+    return Wait(reason, f"{what} are about to be read again", delete=(seen.inspections[made["metadata"]["name"]],))
 
 
 def _passing(spec: LLMEngineSpec, facts: ModelFacts, release: Release, one: ConcreteTarget) -> tuple[str, ...]:
@@ -210,18 +250,28 @@ def _revision(
     concrete: ConcreteTarget,
     name: str,
     model: ResolvedModel,
+    texts: InspectedTexts | None,
     facts: ModelFacts,
     release: Release,
     image: str,
     plan: TargetPlan,
     remark: str,
 ) -> Revision:
-    """`spec` is the target's own (`effective_spec`); `remark` is what the claim's verdict warns of, if anything."""
+    """`spec` is the target's own (`effective_spec`), `texts` are those that it is calibrated with; `remark` is what the
+    claim's verdict warns of, if anything."""
     memory = plan.memory
     assert concrete.gpu_class is not None  # it was judged
     s3 = spec.storage.s3
     store = Access(spec.storage.location, s3.credentials_secret_ref.name if s3 else None)
-    artifacts = chain(spec, revision=model.revision, facts=facts, release=release, image=image, gpu=concrete.gpu_class)
+    artifacts = chain(
+        spec,
+        revision=model.revision,
+        facts=facts,
+        release=release,
+        image=image,
+        gpu=concrete.gpu_class,
+        texts_digest=texts.digest if texts else None,
+    )
     values = template_values(
         directory=store.directory,
         engine=artifacts[-1].name,
@@ -249,6 +299,8 @@ def _revision(
     said = [*map(str, plan.warnings), *([remark] if remark else ())]
     warnings = tuple(text[:MAX_WARNING_LENGTH] for text in said)
     numbers = {**plan_numbers(plan), **_largest_file(model)}
+    if texts:
+        numbers["calibrationBytes"] = texts.size_bytes
     return Revision(name, concrete.name, artifacts, template, numbers, warnings)
 
 

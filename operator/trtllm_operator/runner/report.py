@@ -27,7 +27,9 @@ REASONS = frozenset(
     {
         "ArchitectureUnsupported",
         "ArtifactCorrupted",
+        "CalibrationChanged",
         "CalibrationUnavailable",
+        "CalibrationUnreadable",
         "CheckpointBroken",
         "Crashed",
         "DiskFull",

@@ -45,9 +45,15 @@ class Revision:
 
 
 def revision_name(
-    engine_name: str, spec: LLMEngineSpec, target: Target, model: ResolvedModel, gpu_class: GpuClass | None = None
+    engine_name: str,
+    spec: LLMEngineSpec,
+    target: Target,
+    model: ResolvedModel,
+    gpu_class: GpuClass | None = None,
+    texts_digest: str | None = None,
 ) -> str:
-    """Named after what the user said that matters to this target, and the model's pinned content.
+    """Named after what the user said that matters to this target, and the pinned content of the model and of the texts
+    that it is calibrated with.
 
     Not part of it: replicas and the build policy (but for the flags that the engine depends on), other targets, and
     anything that the operator or its catalogue adds.
@@ -62,6 +68,8 @@ def revision_name(
     gpu = target.gpu.model_dump(by_alias=True, mode="json", exclude_defaults=True)
     wanted = [said, target.name, gpu, model.source_hash, model.revision]
     odd = gpu_class.model_dump(exclude_defaults=True, exclude={"product", "compute_capability"}) if gpu_class else {}
+    if texts_digest:
+        odd["texts_digest"] = texts_digest
     return f"{engine_name}-{target.name}-{short_hash([*wanted, odd] if odd else wanted)}"
 
 

@@ -1,1 +1,1 @@
-"""CPU steps in the operator's image: inspect, fetch, stage, provide, publish, check and collect."""
+"""CPU steps in the operator's image: inspect, digest, fetch, stage, provide, publish, check and collect."""

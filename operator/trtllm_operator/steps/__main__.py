@@ -1,4 +1,4 @@
-"""`python3 -m trtllm_operator.steps inspect|fetch|stage|provide|publish|check|collect --spec JSON`."""
+"""`python3 -m trtllm_operator.steps inspect|digest|fetch|stage|provide|publish|check|collect --spec JSON`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from ..runner.report import StepError, run_step, stop_on_sigterm
 
 _STEPS = {
     **dict.fromkeys(("inspect", "fetch"), "model"),
+    "digest": "texts",
     **dict.fromkeys(("stage", "provide", "publish", "check", "collect"), "publish"),
 }
 """The module of each step, imported when it runs: every build and every server waits for one that needs little."""

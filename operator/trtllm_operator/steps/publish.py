@@ -13,6 +13,7 @@ from ..runner.manifest import corrupted
 from ..runner.report import StepError, progress
 from .store import Content, Store
 from .stores import open_store
+from .texts import bring
 
 SKIP_FILE = "skip"
 FACTS_FILE = "build.json"
@@ -25,8 +26,9 @@ def stage(spec: Mapping[str, Any]) -> dict[str, Any]:
     """Before a build: is there anything to do, and is what it is made from whole, and where the build can read it?
 
     `spec`: {"artifact", "parent": names, "store": as `open_store`'s, "scratch": directory, "model": artefact whose
-    tokenizer is needed too, "texts": true where a calibration needs the texts that come with the operator}. Writes
-    <scratch>/skip when the artefact is in the store already.
+    tokenizer is needed too, "texts": true where a calibration needs the texts that come with the operator, or
+    "calibration": as `texts.bring`'s where it has its own}. Writes <scratch>/skip when the artefact is in the store
+    already.
     """
     store, artifact, parent = _store(spec), spec["artifact"], spec["parent"]
     if store.has(artifact):
@@ -35,12 +37,14 @@ def stage(spec: Mapping[str, Any]) -> dict[str, Any]:
         return {"published": True}
     if not store.has(parent):
         raise corrupted(parent, f"{parent}, which {artifact} is made from, is not in the store")
+    if spec.get("texts"):
+        shutil.copytree(TEXTS, Path(spec["scratch"]) / TEXTS.name)
+    if own := spec.get("calibration"):
+        bring(own, Path(spec["scratch"]) / TEXTS.name)
     progress("verifying", artifact=parent)
     store.provide(parent)
     if model := spec.get("model"):
         store.provide(model, _without_weights)
-    if spec.get("texts"):
-        shutil.copytree(TEXTS, Path(spec["scratch"]) / TEXTS.name)
     return {"published": False}
 
 

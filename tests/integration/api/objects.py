@@ -227,7 +227,7 @@ CHECKPOINT: Obj = {
             "parent": MODEL["metadata"]["name"],
             "image": _IMAGE,
             "command": ["convert_checkpoint.py", "--model_dir", "{parent}"],
-            "calibration": {"claimName": "texts", "path": "english"},
+            "calibration": {"claimName": "texts", "path": "english", "digest": "c" * 64},
             "storage": _STORAGE,
         },
         "expected": _EXPECTED,

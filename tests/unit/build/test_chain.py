@@ -39,7 +39,7 @@ def spec(**changes: Any) -> LLMEngineSpec:
     return LLMEngineSpec.model_validate({**base, **changes})
 
 
-def made(**changes: Any) -> dict[str, Artifact]:
+def made(*, texts_digest: str | None = None, **changes: Any) -> dict[str, Artifact]:
     artifacts = chain(
         spec(**changes),
         revision="c" * 40,
@@ -47,6 +47,7 @@ def made(**changes: Any) -> dict[str, Artifact]:
         release=CATALOG.release("1.2.1"),
         image="registry.example/tritonserver@sha256:" + "0" * 64,
         gpu=H100,
+        texts_digest=texts_digest,
     )
     return {a.spec.type: a for a in artifacts}
 
@@ -98,7 +99,30 @@ def test_calibration_is_part_of_the_key_of_what_it_makes_and_of_nothing_else() -
     assert names(precision=fp8)[1] != names(precision=own)[1]
     source = made(precision=own)["Checkpoint"].spec.inputs.calibration
     assert source is not None
-    assert (source.claim_name, source.path) == ("texts", "chat")
+    assert (source.claim_name, source.path, source.digest) == ("texts", "chat", None)
+
+
+def test_which_texts_they_are_is_part_of_the_key_and_a_path_without_a_digest_keeps_its_own() -> None:
+    """A change of this name rebuilds what was built before texts were inspected."""
+    texts = {"dataset": {"persistentVolumeClaim": {"claimName": "texts", "path": "chat"}}}
+    own = {"quantization": "fp8", "calibration": texts}
+    assert names(precision=own)[1] == "checkpoint-39456316b77d67679652"
+    inspected = [made(texts_digest=d * 64, precision=own) for d in "ab"]
+    assert len({names(precision=own)[1], *(m["Checkpoint"].name for m in inspected)}) == 3
+    assert len({names(precision=own)[2], *(m["Engine"].name for m in inspected)}) == 3
+    assert {m["Model"].name for m in inspected} == {names()[0]}
+    assert inspected[0]["Checkpoint"].spec.inputs.dump()["calibration"]["digest"] == "a" * 64
+
+
+def test_the_disk_of_a_calibration_holds_its_texts() -> None:
+    texts = {"dataset": {"persistentVolumeClaim": {"claimName": "texts", "path": "chat"}}}
+    planned = []
+    for precision in ({"quantization": "fp8"}, {"quantization": "fp8", "calibration": texts}):
+        checkpoint = made(precision=precision)["Checkpoint"].spec
+        asked = policy(spec(precision=precision), checkpoint, {**NUMBERS, "calibrationBytes": 10 * GIB}, H100)
+        assert asked.planned is not None
+        planned.append(asked.planned.ephemeral_storage_bytes or 0)
+    assert planned[1] - planned[0] == 11 * GIB, "and a tenth, as of all that is planned"
 
 
 def test_a_calibration_gets_the_gpus_that_hold_the_model_and_half_as_much_again() -> None:

@@ -7,8 +7,12 @@ from typing import Any
 
 import pytest
 
+from trtllm_operator.api.common import PersistentVolumeClaimDirectory
 from trtllm_operator.api.engineartifact import AttemptRecord, EngineArtifactSpec
+from trtllm_operator.api.llmengine import LLMEngineSpec
+from trtllm_operator.build.diagnosis import STEPS
 from trtllm_operator.build.history import History
+from trtllm_operator.build.inspection import inspection_job, texts_inspection_job
 from trtllm_operator.build.jobs import attempt_job
 
 from .world import CONFIG, engine_artifact
@@ -151,15 +155,47 @@ def test_a_calibration_runs_on_the_gpus_its_number_was_computed_for() -> None:
     assert json.loads(container(made, "convert")["command"][-1])["calibration"] == "/scratch/calibration"
 
 
-def test_a_user_s_own_texts_are_mounted_where_calibration_runs_and_nowhere_else() -> None:
-    made = checkpoint(calibration={"claimName": "texts", "path": "chat"})
+def test_a_user_s_own_texts_are_mounted_where_they_are_compared_and_nowhere_else() -> None:
+    source = {"claimName": "texts", "path": "chat", "digest": "a" * 64}
+    made = checkpoint(calibration=source)
     volume = {"name": "calibration", "persistentVolumeClaim": {"claimName": "texts"}}
     assert volume in pod(made)["volumes"]
-    mounted = {
-        c["name"]
+    mounts = {
+        c["name"]: m
         for c in (*pod(made)["initContainers"], *pod(made)["containers"])
-        if "/calibration" in str(c["volumeMounts"])
+        for m in c["volumeMounts"]
+        if m["name"] == "calibration"
     }
-    assert mounted == {"convert"}
-    assert json.loads(container(made, "convert")["command"][-1])["calibration"] == "/calibration/chat"
-    assert "texts" not in json.loads(container(made, "stage")["command"][-1])
+    assert mounts == {"stage": {"name": "calibration", "mountPath": "/calibration", "readOnly": True}}
+    stage = json.loads(container(made, "stage")["command"][-1])
+    assert stage["calibration"] == {**source, "root": "/calibration"}
+    assert "texts" not in stage
+    assert json.loads(container(made, "convert")["command"][-1])["calibration"] == "/scratch/calibration"
+
+
+def test_the_inspection_of_a_user_s_texts_reads_their_claim_and_nothing_else() -> None:
+    engine = {"metadata": {"name": "smol", "namespace": "team", "uid": "u"}, "apiVersion": "v", "kind": "LLMEngine"}
+    texts = PersistentVolumeClaimDirectory(claim_name="texts", path="chat")
+    spec = LLMEngineSpec.model_validate(
+        {
+            "model": {"huggingFace": {"repo": "org/model", "tokenSecretRef": {"name": "hub"}}},
+            "release": "1.2.1",
+            "budgets": {"maxBatchSize": 8, "maxInputLen": 1024, "maxSeqLen": 2048, "maxNumTokens": 2048},
+            "targets": [{"name": "h100", "gpu": {"product": "NVIDIA-H100-80GB-HBM3"}}],
+            "storage": {"persistentVolumeClaim": {"claimName": "engines"}},
+            "build": {"nodeSelector": {"pool": "builds"}},
+        }
+    )
+    made = texts_inspection_job(engine, spec, texts, CONFIG)
+    assert made["metadata"]["name"] != inspection_job(engine, spec, CONFIG)["metadata"]["name"]
+    assert [v["name"] for v in pod(made)["volumes"]] == ["scratch", "tmp", "calibration"]
+    assert pod(made)["nodeSelector"] == {"pool": "builds"}
+    (step,) = pod(made)["containers"]
+    assert step["name"] in STEPS, "its memory is the operator's to set"
+    assert "nvidia.com" not in json.dumps(step["resources"])
+    assert pod(made)["securityContext"]["runAsNonRoot"] is True
+    assert step["securityContext"]["readOnlyRootFilesystem"] is True
+    assert {"name": "calibration", "mountPath": "/calibration", "readOnly": True} in step["volumeMounts"]
+    assert step["command"][3] == "digest"
+    arguments = {"claimName": "texts", "path": "chat", "root": "/calibration"}
+    assert json.loads(step["command"][-1]) == arguments

@@ -141,6 +141,23 @@ def test_a_plan_for_programs(model: Path, manifest: Any, output: str, load: Any)
     assert [a["type"] for a in plan["artifacts"]] == ["Model", "Checkpoint", "Engine"]
 
 
+def test_texts_on_a_claim_leave_the_names_open_that_depend_on_them(model: Path, manifest: Any) -> None:
+    dataset = {"persistentVolumeClaim": {"claimName": "texts", "path": "chat"}}
+    spec = {
+        "model": {"huggingFace": {"repo": "org/model", "revision": "c" * 40}},
+        "precision": {"quantization": "fp8", "calibration": {"dataset": dataset}},
+    }
+    asked = ("plan", "-f", manifest(**spec), "--model", str(model), "--image", CONFIG.toolchain_images["1.2.1"])
+    code, out, _ = run(*asked)
+    assert code == 0
+    said = "the digest of the texts in chat on claim texts, which the operator reads before it builds"
+    assert f"names follow from {said}\n" in out
+    code, out, _ = run(*asked, "-o", "json")
+    assert [a["name"] is None for a in json.loads(out)["artifacts"]] == [False, True, True]
+    code, out, _ = run("plan", "-f", manifest(**spec | {"model": SPEC["model"]}), "--model", str(model))
+    assert f"(spec.model.huggingFace.revision), the toolchain image's digest (--image) and {said}\n" in out
+
+
 @pytest.mark.parametrize("name", ["smollm2", "llama-3.1-8b"])
 def test_the_samples_can_be_planned(model: Path, name: str) -> None:
     """smollm2.yaml holds a claim beside its LLMEngine."""

@@ -67,6 +67,25 @@ def test_before_the_operator_has_looked(world: World) -> None:
     assert "does it watch this namespace" in block.remedy
 
 
+def test_while_calibration_texts_are_inspected_and_when_they_are_refused(world: World) -> None:
+    dataset = {"persistentVolumeClaim": {"claimName": "texts", "path": "chat"}}
+    precision = {"quantization": "fp8", "calibration": {"dataset": dataset}}
+    world.put(engine(precision=precision, targets=[{"name": "h100", "gpu": {"product": "NVIDIA-H100-80GB-HBM3"}}]))
+    advance(world, 1)
+    way = "the texts in chat on claim texts"
+    assert "running" in steps(why(world), way)["Inspection"]
+    (job,) = world.unfinished_jobs()
+    said = {"reason": "CalibrationUnreadable", "message": "rows.jsonl line 3: no text", "retryable": False}
+    world.fail(job, said)
+    world.settle()
+    report = why(world)
+    assert "failed" in steps(report, way)["Inspection"]
+    assert report.block is not None
+    assert report.block.message.startswith("rows.jsonl line 3")
+    assert report.block.remedy == "the files, or spec.precision.calibration.dataset"
+    assert not report.block.goes_on
+
+
 def test_while_the_model_is_inspected(world: World) -> None:
     world.settle()
     world.start_jobs()

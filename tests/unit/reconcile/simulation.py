@@ -90,7 +90,7 @@ def claim(name: str, *modes: str) -> dict[str, Any]:
 
 class World:
     """The cluster. `published`: what the store holds; `damaged`: what of that is not whole; `builds`: how often each
-    was built since it was last taken away."""
+    was built since it was last taken away; `texts`: digest of the calibration texts on the claim."""
 
     def __init__(self) -> None:
         self.cache = Cache(RESOURCES, indexed_labels=INDEXED_LABELS)
@@ -100,6 +100,7 @@ class World:
         self.published: set[str] = set()
         self.damaged: set[str] = set()
         self.builds: Counter[str] = Counter()
+        self.texts = "e" * 64
         self._by_kind: dict[str, Resource] = {r.kind: r for r in RESOURCES}
         for made in (
             node("a100", "NVIDIA-A100-SXM4-80GB", "8.0", 81920),
@@ -285,7 +286,9 @@ class World:
         """The Job's Pod does its work and reports it."""
         artifact = label(job, "llmengine.dev/artifact")
         result: dict[str, Any] = {"manifestDigest": "ab" * 32, "sizeBytes": 1000, "files": 2, "build": {}}
-        if artifact is None:
+        if artifact is None and job["spec"]["template"]["spec"]["containers"][0]["name"] == "digest":
+            result = {"digest": self.texts, "files": 1, "sizeBytes": 1000}
+        elif artifact is None:
             hub = "huggingFace" in str(job["spec"]["template"]["spec"]["containers"][0]["command"])
             result = REPORT if hub else {**REPORT, "revision": "d" * 64}
         elif label(job, CHECK):
@@ -298,6 +301,9 @@ class World:
             failure = {"reason": "ArtifactCorrupted", "message": message, "retryable": True, "artifact": found}
             self.fail(job, failure)
             return
+        elif self._has_other_texts(artifact):
+            self.fail(job, {"reason": "CalibrationChanged", "message": "others are there", "retryable": False})
+            return
         else:
             if artifact not in self.published:
                 self.builds[artifact] += 1
@@ -306,6 +312,11 @@ class World:
             name = pod["spec"]["containers"][0]["name"]
             self._end_pod(pod, name, 0, json.dumps({"result": result}))
         self._end_job(job, "Complete")
+
+    def _has_other_texts(self, artifact: str) -> bool:
+        found = self.get(ENGINE_ARTIFACT, artifact)
+        texts = found["spec"]["inputs"].get("calibration", {}) if found else {}
+        return texts.get("digest", self.texts) != self.texts and artifact not in self.published
 
     def _check(self, artifact: str) -> dict[str, Any]:
         """The check's Pod reads the store's copy and takes it away unless it is whole."""
