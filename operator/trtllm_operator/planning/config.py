@@ -30,7 +30,7 @@ UNGATED = frozenset(
 )  # fmt: skip
 """model_type of models whose MLP has two matrices instead of three."""
 
-TIED = frozenset({"cohere", "falcon", "gemma", "gemma2", "gemma3_text", "gpt2", "gpt_bigcode", "starcoder2"})
+TIED = frozenset({"bloom", "cohere", "falcon", "gemma", "gemma2", "gemma3_text", "gpt2", "gpt_bigcode", "starcoder2"})
 """model_type of models that tie the output layer to the embedding table unless config.json says otherwise: the default
 of their classes in Transformers."""
 

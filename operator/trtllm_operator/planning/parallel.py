@@ -10,10 +10,12 @@ from .check import Check, failed, passed, warned
 from .model import ModelFacts
 from .precision import ResolvedPrecision
 from .target import TargetGpu
-from .terms import round_up
+from .terms import ceil_div, round_up
 
 MOST_GPUS = 64
 """Largest tensor or pipeline size the API takes."""
+MOST_TENSOR_ELEMENTS = 2**31 - 1
+"""Of TensorRT (examples/models/contrib/bloom/README.md at 83ab45a5)."""
 
 
 def parallelism_checks(
@@ -30,6 +32,7 @@ def parallelism_checks(
     yield _mlp(facts, precision, tensor, hint, valid)
     yield _head_size(facts, release, family)
     yield _vocabulary(facts, family, tensor, hint, valid)
+    yield _embedding_table(facts, family, tensor)
     yield _stages(spec, facts, release)
     yield _world(spec, gpu)
     if spec.parallelism.tensor * spec.parallelism.pipeline > 1 and gpu.peer_access is not True:
@@ -188,6 +191,22 @@ def _vocabulary(facts: ModelFacts, family: Family | None, tensor: int, hint: str
         f"(rest {facts.vocab_size % tensor}), and the converter of {family.name} models does not pad it",
         hint,
         valid,
+    )
+
+
+def _embedding_table(facts: ModelFacts, family: Family | None, tensor: int) -> Check:
+    divided = family is not None and family.divided_embedding
+    whole = facts.vocab_size * facts.hidden_size
+    elements = ceil_div(whole, tensor) if divided else whole
+    if elements <= MOST_TENSOR_ELEMENTS:
+        return passed("embedding-table", f"a rank's embedding table has {elements:,} elements")
+    return failed(
+        "embedding-table",
+        f"a rank's embedding table has {elements:,} elements, and TensorRT takes tensors of at most "
+        f"{MOST_TENSOR_ELEMENTS:,}",
+        f"parallelism.tensor at least {ceil_div(whole, MOST_TENSOR_ELEMENTS)}"
+        if divided
+        else "a model with a smaller vocabulary or width",
     )
 
 

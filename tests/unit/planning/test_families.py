@@ -171,10 +171,22 @@ FALCON_40B = Model(
     {"transformer.word_embeddings.weight": ((65024, 8192), TABLE)} | norm("transformer.ln_f", 8192, bias=True),
     41_303_293_952,
 )  # fmt: skip
+BLOOM_560M = Model(
+    {"architectures": ["BloomForCausalLM"], "model_type": "bloom", "n_layer": 24, "num_attention_heads": 16,
+     "hidden_size": 1024, "vocab_size": 250880},
+    linear("h.*.self_attention.query_key_value", 3072, 1024, KV, bias=True)
+    | linear("h.*.self_attention.dense", 1024, 1024, COLUMNS, bias=True)
+    | linear("h.*.mlp.dense_h_to_4h", 4096, 1024, ROWS, bias=True)
+    | linear("h.*.mlp.dense_4h_to_h", 1024, 4096, COLUMNS, bias=True)
+    | norm("h.*.input_layernorm", 1024, bias=True) | norm("h.*.post_attention_layernorm", 1024, bias=True),
+    {"word_embeddings.weight": ((250880, 1024), TABLE)} | norm("word_embeddings_layernorm", 1024, bias=True)
+    | norm("ln_f", 1024, bias=True),
+    559_214_592,
+)  # fmt: skip
 MODELS = {
     "phi-2": PHI_2, "phi-3-mini": PHI_3_MINI, "gemma-2b": GEMMA_2B, "gemma-7b": GEMMA_7B, "gemma-2-2b": GEMMA_2_2B,
     "gemma-3-1b": GEMMA_3_1B, "gpt2": GPT2, "starcoder2-3b": STARCODER2_3B, "command-r": COMMAND_R,
-    "falcon-7b": FALCON_7B, "falcon-40b": FALCON_40B,
+    "falcon-7b": FALCON_7B, "falcon-40b": FALCON_40B, "bloom-560m": BLOOM_560M,
 }  # fmt: skip
 
 
@@ -232,6 +244,8 @@ def rank_bytes(model: Model, tp: int, kv_copies: int = 1, tied: bool = False) ->
         ("falcon-7b", 1, 1, True),
         ("falcon-40b", 8, 1, False),
         ("falcon-40b", 16, 2, False),
+        ("bloom-560m", 1, 1, True),
+        ("bloom-560m", 2, 1, False),
     ],
 )
 def test_weights_of_a_rank_are_the_sum_of_its_slices(name: str, tp: int, kv_copies: int, one_table: bool) -> None:
@@ -259,6 +273,7 @@ def test_weights_without_a_tied_table_are_the_sum_of_the_slices() -> None:
         ("starcoder2-3b", 4, 15_360),
         ("command-r", 1, 1_310_720),
         ("falcon-7b", 1, 8_192),
+        ("bloom-560m", 1, 98_304),
     ],
 )
 def test_cache_of_a_token(name: str, tp: int, bytes_per_token: int) -> None:
@@ -289,6 +304,9 @@ WEIGHT_ONLY = " --use_weight_only --weight_only_precision int8"
         ("command-r", {"tp": 4, "quantization": "int8_wo"}, f"{CORE}/commandr/convert_checkpoint.py "
          "--model_dir {parent} --output_dir {output} --dtype bfloat16 --tp_size 4 --pp_size 1"
          f"{WEIGHT_ONLY} --load_model_on_cpu --workers 1"),
+        ("bloom-560m", {"tp": 2, "kv_cache": "int8"}, "python3 /app/examples/models/contrib/bloom/convert_checkpoint.py"
+         " --model_dir {parent} --output_dir {output} --dtype bfloat16 --tp_size 2 --pp_size 1 --int8_kv_cache "
+         "--calib_dataset {calibration}/texts-1 --workers 1"),
         ("falcon-40b", {"tp": 2, "pp": 2}, "python3 /app/examples/models/contrib/falcon/convert_checkpoint.py "
          "--model_dir {parent} --output_dir {output} --dtype bfloat16 --tp_size 2 --pp_size 2 --workers 1"),
     ],
@@ -354,6 +372,21 @@ def test_a_vocabulary_that_is_not_padded_has_to_divide() -> None:
         "not pad it; valid for this model on one node: 1, 2"
     )
     assert "vocabulary" not in refused_for(plan(facts, tp=2))
+
+
+def test_a_table_that_tensorrt_does_not_take_is_refused() -> None:
+    """BLOOM 176B's 250,880 x 14,336, which its README divides for this reason; Command R+ has 256,000 x 12,288."""
+    bloom = BLOOM_560M.facts(hidden_size=14336, num_attention_heads=112, n_layer=70)
+    assert said(plan(bloom, tp=8), "embedding-table") == (
+        "a rank's embedding table has 3,596,615,680 elements, and TensorRT takes tensors of at most 2,147,483,647; "
+        "a model with a smaller vocabulary or width"
+    )
+    command_r_plus = COMMAND_R.facts(hidden_size=12288, num_attention_heads=96, num_key_value_heads=8)
+    assert said(plan(command_r_plus), "embedding-table") == (
+        "a rank's embedding table has 3,145,728,000 elements, and TensorRT takes tensors of at most 2,147,483,647; "
+        "parallelism.tensor at least 2"
+    )
+    assert "embedding-table" not in refused_for(plan(command_r_plus, tp=4))
 
 
 def test_a_head_size_that_the_converter_does_not_read_is_refused() -> None:
