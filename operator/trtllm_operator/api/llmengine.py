@@ -199,6 +199,15 @@ class Serving(NodePlacement):
     """Requests that may wait before further ones are refused with 503; 0 is no limit."""
 
 
+class Rollout(Object):
+    """How a new revision takes the place of what serves. A change of this changes nothing that runs."""
+
+    strategy: Literal["BlueGreen", "Recreate"] = "BlueGreen"
+    """BlueGreen starts new servers beside the old ones, which serve until all new ones are ready: their GPUs have to be
+    free. Recreate does so too as long as GPUs are free; where none is, for the build or for new servers, old servers
+    are stopped, one at a time, and with the last of them the target stops answering until the new ones are ready."""
+
+
 @Cel(
     "self.targets.all(t, !has(t.budgets) || "
     "(has(t.budgets.maxInputLen) ? t.budgets.maxInputLen : self.budgets.maxInputLen) < "
@@ -242,6 +251,8 @@ class LLMEngineSpec(Object):
     """Where models, checkpoints and engines are kept."""
     serving: Serving = Serving()
     """How Triton runs. A change never rebuilds an engine."""
+    rollout: Rollout = Rollout()
+    """How a new revision takes the place of what serves."""
 
 
 Word = Annotated[str, Field(max_length=253)]

@@ -3,25 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..api import API_VERSION
 from ..api.engineartifact import KIND as ARTIFACT_KIND
 from ..api.engineartifact import EngineArtifactStatus
-from ..api.llmengine import LLMEngineSpec, LLMEngineStatus, ResolvedModel
+from ..api.llmengine import LLMEngineSpec, LLMEngineStatus, ResolvedModel, Target
 from ..build.chain import policy
 from ..build.collection import FINALIZER
 from ..build.plan import is_ready
-from ..objects import MANAGED, PARENT, REVISION, TARGET, Artifact, Obj, label, runner_config_map, short_hash
+from ..objects import (
+    MANAGED,
+    PARENT,
+    REVISION,
+    TARGET,
+    Artifact,
+    Obj,
+    annotation,
+    label,
+    runner_config_map,
+    short_hash,
+)
 from ..planning.targets import ConcreteTarget
 from ..serving import rollout
-from ..serving.health import Problem, problem
-from ..serving.revision import Revision, controller_revision
+from ..serving.health import Problem
+from ..serving.revision import Revision, controller_revision, read_revision
+from ..serving.triton import deployment
 from .engine_status import TargetOutcome, Verdict, engine_status
 from .snapshot import EnginePlan, EngineSnapshot
 from .targets import concrete_targets
 from .texts import known_texts
+from .trouble import WAITING_FOR_GPU, held, trouble
 from .wanted import Wait, Wanted, decide, resolve_model
 
 KEPT_REVISIONS = 1
@@ -107,11 +120,24 @@ def _target(
     if revision:
         _ensure(seen, spec, revision, writes, policy_changed)
         missing = _first_missing(seen, revision, {o["metadata"]["name"] for o in writes.apply})
-    step = rollout.step(seen.engine, target.name, None if missing else revision, target.replicas, observed, seen.now)
-    writes.apply += step.apply
-    writes.delete += step.delete
-    if step.again_seconds is not None:
-        writes.again.append(step.again_seconds)
+    in_place = spec.rollout.strategy == "Recreate"
+    step = rollout.step(
+        seen.engine,
+        target.name,
+        None if missing else revision,
+        target.replicas,
+        observed,
+        seen.now,
+        in_place=in_place,
+    )
+    _take_step(writes, step)
+    wrong = trouble(seen, revision, spec.rollout, observed.selected) if revision and not missing else None
+    if revision:
+        writes.delete += rollout.superseded(revision.name, observed, seen.now)
+        _take_step(writes, _room(seen, spec, target, revision, missing, wrong, observed))
+    if missing and missing.on_own_gpus:
+        said = held(seen, target.name, spec.rollout, observed.selected, missing.reason)
+        missing = replace(missing, message=missing.message + said)
     mounted = revision.runner_config_map if revision and not missing else None
     if mounted == seen.runner.config_map and mounted not in seen.config_maps:
         writes.create.append(runner_config_map(seen.runner, seen.engine["metadata"]["namespace"]))
@@ -127,12 +153,42 @@ def _target(
         deployment=observed.deployments.get(revision.name) if revision else None,
         served_deployment=served,
         served_artifact=_engine_of(seen, step.served),
-        trouble=_trouble(seen, revision) if revision and not missing else None,
+        trouble=wrong,
     )
 
 
-def _trouble(seen: EngineSnapshot, revision: Revision) -> Problem | None:
-    return problem(p for p in seen.pods if label(p, REVISION) == revision.name)
+def _take_step(writes: _Writes, step: rollout.Step) -> None:
+    writes.apply += step.apply
+    writes.delete += step.delete
+    if step.again_seconds is not None:
+        writes.again.append(step.again_seconds)
+
+
+def _room(
+    seen: EngineSnapshot,
+    spec: LLMEngineSpec,
+    target: Target,
+    revision: Revision,
+    missing: Wait | None,
+    wrong: Problem | None,
+    observed: rollout.Observed,
+) -> rollout.Step:
+    """What the old servers give up for the new revision of a target, or get back."""
+    old, live = seen.revisions.get(observed.selected or ""), observed.deployments.get(observed.selected or "")
+    if old is None or live is None or observed.selected == revision.name:
+        return rollout.Step()
+    recreates = spec.rollout.strategy == "Recreate"
+    too_many = live["spec"].get("replicas", 1) > target.replicas
+    if too_many or (annotation(live, rollout.ROOM) and (not recreates or (missing and missing.stalled))):
+        return rollout.Step(apply=(deployment(seen.engine, read_revision(old), target.replicas),))
+    builds = missing is not None and missing.on_own_gpus and missing.reason == WAITING_FOR_GPU
+    starts = wrong is not None and wrong.reason == WAITING_FOR_GPU
+    if not recreates or not (builds or starts):
+        return rollout.Step()
+    pods = [p for p in seen.pods if label(p, TARGET) == target.name]
+    # The last of the old servers goes for the first of the new ones, not for those after it.
+    begun = any(label(p, REVISION) == revision.name and "nodeName" in p["spec"] for p in pods)
+    return rollout.make_room(seen.engine, read_revision(old), live, pods, seen.now, keep=1 if starts and begun else 0)
 
 
 def _engine_of(seen: EngineSnapshot, revision: str | None) -> str | None:
@@ -197,10 +253,19 @@ def _first_missing(seen: EngineSnapshot, revision: Revision, written: AbstractSe
             return Wait("PolicyChanged", f"{artifact.name} is looked at again: how it is built has changed")
         if ready.reason == "ParentNotReady":
             continue
-        return Wait(ready.reason, f"{artifact.spec.type} {artifact.name}: {ready.message}", stalled=stalled)
+        message = f"{artifact.spec.type} {artifact.name}: {ready.message}"
+        return Wait(ready.reason, message, stalled=stalled, on_own_gpus=_on_gpus_of(revision, live))
     if all(is_ready(seen.artifacts[a.name]) for a in revision.artifacts):
         return None
     return Wait("CreatingArtifacts", f"{revision.engine.name} waits for what it is made from")
+
+
+def _on_gpus_of(revision: Revision, artifact: Obj) -> bool:
+    """Whether an artefact is made on the class of GPUs that the revision serves on."""
+    own = revision.engine.spec.inputs.gpu
+    made_for = artifact["spec"]["inputs"].get("gpu") or {}
+    asked = made_for.get("product") or artifact["spec"].get("policy", {}).get("gpuProduct")
+    return own is not None and asked == own.product
 
 
 def _remove_rest(

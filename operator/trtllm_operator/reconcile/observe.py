@@ -57,6 +57,7 @@ def observe_engine(
         deployments=_by_name(cache.find(DEPLOYMENT, namespace=namespace, labels=own)),
         services=_by_name(cache.find(SERVICE, namespace=namespace, labels=own)),
         pods=tuple(p for p in pods if REVISION in p["metadata"]["labels"]),
+        ending=_ending(namespace, cache),
         nodes=tuple(cache.find(NODE)),
         claim=_store_claim(engine["spec"].get("storage"), namespace, cache),
         config_maps=frozenset(_by_name(cache.find(CONFIG_MAP, namespace=namespace))),
@@ -65,6 +66,10 @@ def observe_engine(
         runner=runner,
         now=now,
     )
+
+
+def _ending(namespace: str, cache: Cache) -> tuple[Obj, ...]:
+    return tuple(p for p in cache.find(POD, namespace=namespace) if "deletionTimestamp" in p["metadata"])
 
 
 def _spec_of(engine: Obj) -> LLMEngineSpec | str:

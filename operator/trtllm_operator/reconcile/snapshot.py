@@ -32,6 +32,8 @@ class EngineSnapshot:
     """Of this LLMEngine, by name."""
     pods: tuple[Obj, ...]
     """Server Pods of this LLMEngine."""
+    ending: tuple[Obj, ...]
+    """Pods of ours in the namespace that were told to end and are still there."""
     nodes: tuple[Obj, ...]
     claim: Obj | None
     """The claim that is the store, where that is one and exists."""

@@ -47,6 +47,8 @@ class Wait:
     """The spec itself is wrong: Validated is False."""
     passed_by: bool = False
     """A class of GPUs that cannot run the model, among others of its target that can: nobody waits for it."""
+    on_own_gpus: bool = False
+    """It waits for a step that runs on GPUs of the target's own class."""
     create: tuple[Obj, ...] = ()
     delete: tuple[Obj, ...] = ()
     again_seconds: float | None = None

@@ -55,13 +55,13 @@ def revision_name(
     """Named after what the user said that matters to this target, and the pinned content of the model and of the texts
     that it is calibrated with.
 
-    Not part of it: replicas and the build policy (but for the flags that the engine depends on), other targets, and
-    anything that the operator or its catalogue adds.
+    Not part of it: replicas, the rollout and the build policy (but for the flags that the engine depends on), other
+    targets, and anything that the operator or its catalogue adds.
     A field that says its default counts as not said, so that a new version of the API renames nothing. Of the GPU's
     class only what its product does not tell is part of it.
     """
     said = effective_spec(spec, target).model_dump(
-        by_alias=True, mode="json", exclude_defaults=True, exclude={"targets", "build", "model"}
+        by_alias=True, mode="json", exclude_defaults=True, exclude={"targets", "build", "model", "rollout"}
     )
     if flags := sorted((flag.name, flag.value) for flag in spec.build.extra_flags):
         said["extraFlags"] = flags

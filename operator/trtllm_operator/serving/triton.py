@@ -160,7 +160,9 @@ def probes(weights_bytes_total: int) -> dict[str, Any]:
     }
 
 
-def deployment(owner: Obj, revision: Revision, replicas: int) -> dict[str, Any]:
+def deployment(
+    owner: Obj, revision: Revision, replicas: int, annotations: Mapping[str, str] | None = None
+) -> dict[str, Any]:
     """One per revision. Its Pods are all alike, so the strategy matters only when a person edits the Deployment."""
     meta = owner["metadata"]
     labels = pod_labels(meta["name"], revision.target, revision.name)
@@ -171,6 +173,7 @@ def deployment(owner: Obj, revision: Revision, replicas: int) -> dict[str, Any]:
             "name": revision.name,
             "namespace": meta["namespace"],
             "labels": labels,
+            **({"annotations": dict(annotations)} if annotations else {}),
             "ownerReferences": [owner_reference(owner)],
         },
         "spec": {

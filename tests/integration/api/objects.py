@@ -115,6 +115,7 @@ FULL_ENGINE: Obj = {
             "priorityClassName": "low",
             "queueName": "builds",
         },
+        "rollout": {"strategy": "Recreate"},
         "serving": {
             **_PLACEMENT,
             "resources": _RESOURCES,

@@ -42,6 +42,7 @@ def test_the_name_of_a_known_wish_never_changes() -> None:
         {"build": {"maxAttempts": 9, "resources": {"limits": {"memory": "64Gi"}}}},
         {"targets": [{**SPEC["targets"][0], "replicas": 7}]},
         {"budgets": {**SPEC["budgets"], "maxBeamWidth": 1}},
+        {"rollout": {"strategy": "Recreate"}},
     ],
 )
 def test_what_does_not_matter_to_the_target_does_not_rename_it(changes: dict[str, Any]) -> None:

@@ -1,0 +1,65 @@
+"""Why the new servers of a target do not serve, and what it has to do with what serves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..api.llmengine import Rollout
+from ..build.placement import obstacles, requests
+from ..objects import REVISION, TARGET, Obj, label
+from ..serving.health import Problem, problem
+from ..serving.revision import Revision
+from .snapshot import EngineSnapshot
+
+WAITING_FOR_GPU = "WaitingForGpu"
+GPU_MEMORY = "GpuMemoryExhausted"
+
+
+def trouble(seen: EngineSnapshot, revision: Revision, rollout: Rollout, selected: str | None) -> Problem | None:
+    """The first thing wrong with the Pods of a revision; `selected` is the one that serves."""
+    pods = [p for p in seen.pods if label(p, REVISION) == revision.name]
+    for pod in sorted(pods, key=lambda p: str(p["metadata"]["name"])):
+        if found := problem([pod]):
+            return _explained(seen, pod, found, rollout, selected)
+    return None
+
+
+def _explained(seen: EngineSnapshot, pod: Obj, found: Problem, rollout: Rollout, selected: str | None) -> Problem:
+    node = pod["spec"].get("nodeName")
+    if found.reason == GPU_MEMORY and (leaving := ending_on(seen.ending, node)):
+        why = f"Pod {leaving['metadata']['name']} is ending on node {node} and may still hold it; tried again"
+        return Problem("GpuMemoryHeld", f"a server found no free GPU memory: {why}", stalled=False)
+    if found.reason == "Unschedulable":
+        said = next(c for c in pod["status"]["conditions"] if c["type"] == "PodScheduled").get("message", "")
+        why_not = obstacles(pod, seen.nodes, str(said))
+        made = Problem(why_not.reason, f"a server Pod {why_not.message}", stalled=False)
+        return replace(made, message=made.message + held(seen, label(pod, TARGET), rollout, selected, made.reason))
+    return found
+
+
+def held(seen: EngineSnapshot, target: str | None, rollout: Rollout, selected: str | None, reason: str) -> str:
+    """Who of ours holds the GPUs that something of the target waits for, and what would free them."""
+    holders = [
+        p
+        for p in seen.pods
+        if label(p, REVISION) == selected and label(p, TARGET) == target and "nodeName" in p["spec"]
+    ]
+    if reason != WAITING_FOR_GPU or not holders:
+        return ""
+    gpus = sum(int(amount) for p in holders for name, amount in requests(p).items() if name.startswith("nvidia.com/"))
+    servers = (
+        f"{len(holders)} servers that serve now hold {gpus}"
+        if len(holders) > 1
+        else f"1 server that serves now holds {gpus}"
+    )
+    if rollout.strategy == "Recreate":
+        return f"; the {servers}: as spec.rollout says, old servers are stopped for it, one at a time"
+    return (
+        f"; the {servers}: add GPUs, lower replicas, or set spec.rollout.strategy to Recreate, which stops old servers "
+        "for new ones and interrupts serving where there is only one"
+    )
+
+
+def ending_on(pods: tuple[Obj, ...], node: str | None) -> Obj | None:
+    """A Pod that was told to end and is still on the node."""
+    return next((p for p in pods if "deletionTimestamp" in p["metadata"] and p["spec"].get("nodeName") == node), None)
