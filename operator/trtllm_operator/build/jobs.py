@@ -258,7 +258,7 @@ def _toolchain_pod(
         pod["affinity"] = gpu_affinity(inputs.gpu)
     elif gpus and spec.policy.gpu_product:
         pod["affinity"] = _product_affinity(spec.policy.gpu_product)
-    verb = "build" if spec.type == "Engine" else "convert"
+    verb, workers = ("build", gpus) if spec.type == "Engine" else ("convert", 1)
     where = {"artifact": name, "store": store.argument, "scratch": SCRATCH}
     stage: dict[str, Any] = {**where, "parent": inputs.parent}
     staged = step_mounts(store)
@@ -273,7 +273,7 @@ def _toolchain_pod(
         stage["model"] = model
     run = {
         "artifact": name,
-        "command": list(_with_workers(inputs.command, gpus)),
+        "command": list(_with_workers(inputs.command, workers)),
         "parent": f"{store.directory}/{inputs.parent}",
         "output": f"{SCRATCH}/output",
         "expected": spec.expected.dump() if spec.expected else {},
@@ -309,9 +309,10 @@ def _product_affinity(product: str) -> dict[str, Any]:
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
 
 
-def _with_workers(command: tuple[str, ...], gpus: int) -> tuple[str, ...]:
-    """As many ranks built at once as there are GPUs: how an engine is built, and so no part of its key."""
-    if "--workers" not in command or gpus < 2:
+def _with_workers(command: tuple[str, ...], workers: int) -> tuple[str, ...]:
+    """As many ranks built at once as there are GPUs: how an engine is built, and so no part of its key. A conversion
+    has one worker whatever its GPUs: each would load the model again."""
+    if "--workers" not in command or workers < 2:
         return command
     at = command.index("--workers") + 1
-    return (*command[:at], str(gpus), *command[at + 1 :])
+    return (*command[:at], str(workers), *command[at + 1 :])

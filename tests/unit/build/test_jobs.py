@@ -144,6 +144,14 @@ def checkpoint(**inputs: Any) -> dict[str, Any]:
     return attempt_job(artifact, spec, 1, config=CONFIG, runner="runner", past=NOTHING)
 
 
+def test_a_conversion_on_several_gpus_has_one_worker_which_its_memory_is_planned_for() -> None:
+    command = ["convert_checkpoint.py", "--int8_kv_cache", "--workers", "1"]
+    made = checkpoint(command=command)
+    convert = container(made, "convert")
+    assert json.loads(convert["command"][-1])["command"] == command
+    assert convert["resources"]["limits"]["nvidia.com/gpu"] == "2"
+
+
 def test_a_calibration_runs_on_the_gpus_its_number_was_computed_for() -> None:
     made = checkpoint()
     assert container(made, "convert")["resources"]["limits"]["nvidia.com/gpu"] == "2"
