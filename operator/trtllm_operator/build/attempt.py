@@ -11,7 +11,7 @@ from ..objects import Obj, condition_true
 from ..pods import IMAGE_REASONS, container_statuses, termination_report
 from .diagnosis import diagnose, disruption, start_failure
 from .failures import KINDS, Failure
-from .placement import obstacles
+from .placement import ending_on, obstacles
 
 NO_FACTS: Mapping[str, Any] = {}
 EVICTIONS_FOR_DISK = 3
@@ -21,6 +21,8 @@ FIRST_LOOK_SECONDS = 5
 """How long a container has run before its log is read for the first time."""
 LOST_SECONDS = 60
 """How long after its grace period a Pod that does not go is waited for; then its node counts as lost."""
+MULTI_ATTACH = "Multi-Attach error"
+"""How the attach controller begins its word on a volume that another node has."""
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 _WRONG_PLATFORM = ("no match for platform", "no matching manifest for")
 
@@ -76,6 +78,10 @@ class Surroundings:
     now: datetime | None = None
     job_events: str | None = None
     """The Job controller's last word on why it cannot create the Pod."""
+    volume_events: str | None = None
+    """The last word on why a volume of the Pod cannot be attached or mounted."""
+    ending: tuple[Obj, ...] = ()
+    """Pods of ours that were told to end and are still there."""
 
 
 def seconds_between(start: str, end: str) -> int:
@@ -92,13 +98,14 @@ def read(job: Obj, pods: Iterable[Obj], around: Surroundings = Surroundings()) -
         start, end = status.get("startTime"), status["completionTime"]
         return Succeeded(node, seconds_between(start, end) if start else None, end, _result(newest) if newest else {})
     if failed := condition_true(job, "Failed"):
-        return Failed(_job_failure(failed, newest), node, failed["lastTransitionTime"])
+        failure = _unless_held(_job_failure(failed, newest), node, around.ending)
+        return Failed(failure, node, failed["lastTransitionTime"])
     if newest is None:
         return _without_pod(job, around.job_events)
     disrupted = [found for p in ordered if _has_failed(p) and (found := disruption(p))]
     if over := _over(newest, disrupted, around.now):
         return over
-    return _with_note(_pod_state(newest, around.nodes), disrupted)
+    return _with_note(_pod_state(newest, around), disrupted)
 
 
 def current_pod(pods: Iterable[Obj]) -> Obj | None:
@@ -126,6 +133,14 @@ def _job_failure(condition: Obj, pod: Obj | None) -> Failure:
     return Failure(
         "DeadlineExceeded", "the attempt ran longer than allowed; raise spec.build.timeoutSeconds if it made progress"
     )
+
+
+def _unless_held(failure: Failure, node: str | None, ending: tuple[Obj, ...]) -> Failure:
+    """GPU memory that somebody of ours is about to give back does not show that the plan is wrong."""
+    if failure.reason != "GpuMemoryExhausted" or not (holder := ending_on(ending, node)):
+        return failure
+    why = f"while Pod {holder['metadata']['name']} was ending on node {node}, which may have held it: {failure.message}"
+    return Failure("GpuMemoryHeld", f"no GPU memory {why}", failure.log)
 
 
 def _has_failed(pod: Obj) -> bool:
@@ -160,11 +175,11 @@ def _without_pod(job: Obj, events: str | None) -> State:
     return Waiting("PodRefused", f"the Pod cannot be created: {events}")
 
 
-def _pod_state(pod: Obj, nodes: tuple[Obj, ...]) -> State:
+def _pod_state(pod: Obj, around: Surroundings) -> State:
     status = pod.get("status", {})
     for condition in status.get("conditions") or ():
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
-            found = obstacles(pod, nodes, str(condition.get("message", "")))
+            found = obstacles(pod, around.nodes, str(condition.get("message", "")))
             return Waiting(found.reason, found.message)
     node = pod["spec"].get("nodeName", "")
     for container in container_statuses(pod):
@@ -177,6 +192,8 @@ def _pod_state(pod: Obj, nodes: tuple[Obj, ...]) -> State:
         return Running(step, node)
     if not node:
         return Waiting("PodStarting", "waits for the scheduler")
+    if around.volume_events:
+        return Waiting("VolumeUnavailable", volume_problem(node, around.volume_events))
     return Waiting("PodStarting", f"starting on node {node}{_mounts(pod)}")
 
 
@@ -227,6 +244,17 @@ def _current_step(pod: Obj) -> str | None:
         return None
     ongoing = next((c for c in containers if "terminated" not in c.get("state", {})), containers[-1])
     return str(ongoing["name"])
+
+
+def volume_problem(node: str, said: str) -> str:
+    """What the kubelet or the attach controller says of a volume, and what would help."""
+    advice = ""
+    if MULTI_ATTACH in said:
+        advice = (
+            "; the claim is ReadWriteOnce and on another node: use a ReadWriteMany claim or a bucket, or name one node "
+            "in spec.build.nodeSelector and spec.serving.nodeSelector"
+        )
+    return f"node {node} cannot have a volume of the Pod: {said}{advice}"
 
 
 def _mounts(pod: Obj) -> str:

@@ -101,6 +101,11 @@ _MEMORY_AND_DISK: Mapping[str, Kind] = {
         _MORE_MEMORY,
     ),
     "GpuMemoryExhausted": Kind("The GPU's memory ran out.", _SMALLER),
+    "GpuMemoryHeld": Kind(
+        "The GPU's memory ran out while a Pod of this operator was still ending on the node, and may have held it.",
+        "",
+        _DISRUPTED,
+    ),
     "SharedMemoryExhausted": Kind(
         "Shared memory (/dev/shm) is too small.", "spec.parallelism, or report it: the size is planned"
     ),
@@ -283,6 +288,12 @@ _WAITING: Mapping[str, Kind] = {
         "what the message names",
         waits=True,
         stalls=True,
+    ),
+    "VolumeUnavailable": Kind(
+        "The node cannot attach or mount a volume: a claim that another node has, or a Secret or ConfigMap that is "
+        "missing. The kubelet tries again by itself.",
+        "the claim's access mode or the Pods' nodes, or what the message names",
+        waits=True,
     ),
     "AttemptEnding": Kind("The Pod has failed and the Job is about to.", "", waits=True),
 }

@@ -59,6 +59,20 @@ def requests(pod: Obj) -> dict[str, Decimal]:
     return out
 
 
+def ending_on(pods: Iterable[Obj], node: str | None) -> Obj | None:
+    """A Pod with GPUs that was told to end and is still on the node: it may hold their memory."""
+    return next(
+        (
+            p
+            for p in pods
+            if "deletionTimestamp" in p["metadata"]
+            and p["spec"].get("nodeName") == node
+            and any(name.startswith(_GPU_PREFIX) for name in requests(p))
+        ),
+        None,
+    )
+
+
 def quantity(text: object) -> Decimal:
     """A Kubernetes quantity as a number: `1500m` is 1.5, `2Gi` is 2147483648."""
     words = str(text)

@@ -49,6 +49,8 @@ class Said:
     """Last lines of the container that runs."""
     job_events: str | None = None
     """Why the Job controller cannot create the Pod, in the API server's words."""
+    volume_events: str | None = None
+    """Why a volume of the Pod cannot be attached or mounted, in the cluster's words."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,8 @@ class Snapshot:
     runner: Runner
     now: datetime
     said: Said = Said()
+    ending: tuple[Obj, ...] = ()
+    """Pods of ours in the namespace that were told to end and are still there."""
     claim_gone: bool = False
     """The claim that is the store does not exist, or is being deleted."""
     checks: tuple[Obj, ...] = ()
@@ -161,7 +165,9 @@ def _outcome(seen: Snapshot, spec: EngineArtifactSpec, before: EngineArtifactSta
         checked = before.damage.checked_time if before.damage else None
         return _Outcome("Ready", "Published", f"{before.size_bytes} bytes, found whole in the store at {checked}")
     now = timestamp(seen.now)
-    around = attempt.Surroundings(seen.nodes, seen.now, seen.said.job_events)
+    around = attempt.Surroundings(
+        seen.nodes, seen.now, seen.said.job_events, seen.said.volume_events, ending=seen.ending
+    )
     wanted_policy = policy_hash(seen.artifact, spec.policy)
     past = recall(before, seen.jobs, seen.pods, wanted_policy, around)
     removed = before.damage.attempt if before.damage else 0

@@ -93,6 +93,7 @@ def observe_artifact(artifact: Obj, cache: Cache, *, config: OperatorConfig, run
         reports=reports_of(name, [*pods, *_users(artifact, cache)]),
         nodes=tuple(cache.find(NODE)),
         referenced=bool(revisions_of(artifact, cache)),
+        ending=_ending(namespace, cache),
         claim_gone=_claim_gone(artifact, cache),
         config=config,
         runner=runner,

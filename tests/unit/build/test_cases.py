@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from trtllm_operator.build.plan import Plan, Said, plan
 
 from .test_plan import POLICY, condition, names, policy_of, snapshot
-from .world import ended, engine_artifact, failed, job, pod, running, stamp, waiting
+from .world import NOW, ended, engine_artifact, failed, job, pod, running, stamp, waiting
 
 
 def told(reason: str, message: str = "why", **more: Any) -> str:
@@ -95,6 +96,44 @@ def test_c86_waiting_for_a_gpu_is_told_apart_from_starting_and_is_no_stall() -> 
     assert ready["reason"] == "WaitingForGpu"
     assert "2 nvidia.com/gpu on h100" in ready["message"]
     assert condition(made, "Stalled")["status"] == "False"
+
+
+def test_c89_gpu_memory_that_an_ending_pod_of_ours_may_hold_is_waited_for_and_then_counts() -> None:
+    message = "CUDA out of memory. Tried to allocate 2.00 GiB"
+    oom = pod(1, initContainerStatuses=[ended("build", 64, told("GpuMemoryExhausted", message))])
+    server = {
+        "metadata": {"name": "chat-h100-1-abc", "deletionTimestamp": stamp(20)},
+        "spec": {
+            "nodeName": "h100",
+            "containers": [{"name": "triton", "resources": {"limits": {"nvidia.com/gpu": 1}}}],
+        },
+    }
+    held = after(oom, ending=(server,))
+    assert condition(held, "Stalled")["status"] == "False"
+    assert condition(held, "Ready")["reason"] == "GpuMemoryHeld"
+    assert "while Pod chat-h100-1-abc was ending on node h100" in condition(held, "Ready")["message"]
+    artifact = {**engine_artifact(), "status": dict(held.status)}
+    again = after(oom, artifact=artifact, now=NOW + timedelta(seconds=60))
+    assert names(again.create)[-1] == "engine-1-2", "what was seen while it was ending stands when it is gone"
+    elsewhere = {**server, "spec": {**server["spec"], "nodeName": "other"}}
+    without_gpu = {**server, "spec": {"nodeName": "h100", "containers": [{"name": "publish"}]}}
+    for ending in ((), (elsewhere,), (without_gpu,)):
+        assert condition(after(oom, seconds=9999, ending=ending), "Stalled")["reason"] == "GpuMemoryExhausted"
+
+
+def test_c90_a_claim_that_another_node_has_is_named_as_the_cause() -> None:
+    event = 'Multi-Attach error for volume "pvc-1" Volume is already used by pod(s) chat-h100-1-abc'
+    hangs = pod(1, phase="Pending")
+    made = plan(snapshot(jobs=(job(1, POLICY),), pods=(hangs,), said=Said(volume_events=event)))
+    ready = condition(made, "Ready")
+    assert ready["reason"] == "VolumeUnavailable"
+    assert event in ready["message"]
+    assert "use a ReadWriteMany claim" in ready["message"]
+    assert condition(made, "Stalled")["status"] == "False", "it goes on once the claim is free"
+    starts = pod(1, initContainerStatuses=[running("stage")])
+    assert plan(snapshot(jobs=(job(1, POLICY),), pods=(starts,), said=Said(volume_events=event))).status["phase"] == (
+        "Running"
+    )
 
 
 @pytest.mark.parametrize(
