@@ -355,6 +355,8 @@ class TargetStatus(Status):
     """Revision the Service selects."""
     served_artifact: Word | None = None
     """Engine artefact of the served revision."""
+    kv_cache_tokens: Count | None = None
+    """Tokens that the KV cache of a server of the served revision holds, as its log says."""
     replicas: Count | None = None
     """Servers of the served revision that are wanted."""
     ready_replicas: Count | None = None

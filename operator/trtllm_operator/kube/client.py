@@ -221,11 +221,13 @@ class Client:
         return await self._json("get", "GET", resource, f"/openapi/v3/apis/{resource.group}/{resource.version}")
 
     async def logs(
-        self, namespace: str, pod: str, container: str, *, tail_lines: int, limit_bytes: int = 1 << 20
+        self, namespace: str, pod: str, container: str, *, tail_lines: int | None = None, limit_bytes: int = 1 << 20
     ) -> str:
-        """The last lines a container wrote, at most `limit_bytes` of them."""
+        """What a container wrote, its last lines where `tail_lines` are given, and at most `limit_bytes` from there."""
         path = POD.path(namespace, pod, "log")
-        params = {"container": container, "tailLines": str(tail_lines), "limitBytes": str(limit_bytes)}
+        params = {"container": container, "limitBytes": str(limit_bytes)}
+        if tail_lines is not None:
+            params["tailLines"] = str(tail_lines)
         return (await self._call("logs", "GET", POD, path, params=params)).decode(errors="replace")
 
     async def _json(self, verb: str, method: str, resource: Resource, path: str, **request: Any) -> Obj:

@@ -10,6 +10,7 @@ from ..api.llmengine import LLMEngineSpec, LLMEngineStatus, PlanStatus, Resolved
 from ..objects import NO_MATCHING_NODE, Obj, timestamp
 from ..planning.targets import ConcreteTarget
 from ..serving.health import Problem
+from ..serving.kv_cache import difference
 from ..serving.revision import Revision
 from .snapshot import EngineSnapshot
 from .wanted import Wait
@@ -144,7 +145,7 @@ def engine_status(
         tensor_parallel=spec.parallelism.tensor if spec else None,
         model=model,
         calibration=before.calibration,
-        targets=tuple(_target_status(seen, o) for o in outcomes) if spec else before.targets,
+        targets=tuple(_target_status(seen, before, o) for o in outcomes) if spec else before.targets,
     )
 
 
@@ -174,11 +175,12 @@ def _nodes_match(condition: MakeCondition, verdict: Verdict, outcomes: Iterable[
     return condition("NodesMatch", truth(not absent), reason, "; ".join((*absent, *odd, *unused)))
 
 
-def _target_status(seen: EngineSnapshot, outcome: TargetOutcome) -> TargetStatus:
+def _target_status(seen: EngineSnapshot, before: LLMEngineStatus, outcome: TargetOutcome) -> TargetStatus:
     revision = outcome.revision
     concrete = outcome.concrete
     gpu = (revision.engine.spec.inputs.gpu if revision else None) or concrete.gpu_class
     served = (outcome.served_deployment or {}).get("status", {})
+    tokens = _kv_cache_tokens(seen, before, outcome)
     return TargetStatus(
         name=concrete.name,
         spec_target=concrete.spec_target if concrete.derived else None,
@@ -187,22 +189,34 @@ def _target_status(seen: EngineSnapshot, outcome: TargetOutcome) -> TargetStatus
         wanted_revision=revision.name if revision else None,
         served_revision=outcome.served,
         served_artifact=outcome.served_artifact,
+        kv_cache_tokens=tokens,
         replicas=outcome.target.replicas,
         ready_replicas=served.get("readyReplicas", 0),
         service=f"{seen.engine['metadata']['name']}-{outcome.target.name}",
         reason=outcome.reason,
         message=outcome.message or None,
-        plan=_plan_status(revision) if revision else None,
+        plan=_plan_status(revision, tokens if outcome.served == revision.name else None) if revision else None,
     )
 
 
-def _plan_status(revision: Revision) -> PlanStatus:
+def _kv_cache_tokens(seen: EngineSnapshot, before: LLMEngineStatus, outcome: TargetOutcome) -> int | None:
+    """Of the served revision: what its servers were heard to say, now or earlier."""
+    if outcome.served is None:
+        return None
+    known = next((t for t in before.targets if t.name == outcome.target.name), None)
+    earlier = known.kv_cache_tokens if known and known.served_revision == outcome.served else None
+    return seen.kv_cache_tokens.get(outcome.served, earlier)
+
+
+def _plan_status(revision: Revision, kv_cache_tokens: int | None) -> PlanStatus:
+    """`kv_cache_tokens`: what the KV cache of its servers came out at, where that is known."""
+    odd = difference(revision.plan.get("kvCacheTokens"), kv_cache_tokens)
     expected = revision.engine.spec.expected
     return PlanStatus.model_validate(
         {
             **revision.plan,
             "dtype": expected.dtype if expected else None,
             "gpusPerServer": expected.tensor_parallel * expected.pipeline_parallel if expected else None,
-            "warnings": revision.warnings,
+            "warnings": (*revision.warnings, *([odd] if odd else ())),
         }
     )

@@ -1,5 +1,5 @@
-"""What an attempt says beside the objects: the log of what runs, and why there is no Pod. Asked now and then, never
-needed: what cannot be read is left out."""
+"""What an attempt says beside the objects: the log of what runs, and why there is no Pod; and how large the KV cache of
+a server came out. Asked now and then, never needed: what cannot be read is left out."""
 
 from __future__ import annotations
 
@@ -7,19 +7,35 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import NamedTuple
 
 from ..build import attempt
+from ..build.diagnosis import SERVER
 from ..build.plan import LOOK_AGAIN_SECONDS, Said, Snapshot, current_attempt
 from ..kube.client import Client
 from ..kube.errors import ApiError
 from ..kube.resource import EVENT
-from ..objects import ATTEMPT, Obj, label
+from ..objects import ATTEMPT, REVISION, Obj, label
+from ..pods import container_statuses
+from ..serving.kv_cache import pool_tokens
+from .snapshot import EngineSnapshot
 
 TAIL_LINES = 60
 LOG_BYTES = 256 << 10
 NO_POD_SECONDS = 15
 """How long a Job may be without a Pod before its Events are asked why."""
 _FORGET_SECONDS = 10 * LOOK_AGAIN_SECONDS
+_MOST_ENGINES = 10_000
+"""LLMEngines whose servers' words are remembered; the longest unvisited is forgotten first."""
+
+
+class _Heard(NamedTuple):
+    """What one server said of its KV cache."""
+
+    asked: float
+    start: str
+    """Which start of which Pod."""
+    tokens: int | None
 
 
 @dataclass
@@ -30,6 +46,8 @@ class Reader:
     clock: Callable[[], float] = time.monotonic
     _read: dict[str, tuple[float, str, Said]] = field(default_factory=dict)
     """By the artefact's uid: when, of what, and what was said."""
+    _heard: dict[str, dict[str, _Heard]] = field(default_factory=dict)
+    """By the LLMEngine's uid and the revision."""
 
     async def listen(self, seen: Snapshot) -> Snapshot:
         """The snapshot with what its current attempt says."""
@@ -48,6 +66,35 @@ class Reader:
             self._read[uid] = (now, subject, said)
             self._forget(now)
         return replace(seen, said=said)
+
+    async def hear_servers(self, seen: EngineSnapshot) -> EngineSnapshot:
+        """The snapshot with what servers say of their KV cache: of each revision one server is asked, once a start."""
+        uid, now = str(seen.engine["metadata"]["uid"]), self.clock()
+        before: dict[str, _Heard] = self._heard.pop(uid, {})
+        heard: dict[str, _Heard] = {}
+        for pod in sorted(seen.pods, key=lambda p: str(p["metadata"]["name"])):
+            revision, start = label(pod, REVISION) or "", _start_of_server(pod)
+            if start is None or revision in heard:
+                continue
+            last = before.get(revision)
+            if last is None or last.start != start or (last.tokens is None and now - last.asked >= LOOK_AGAIN_SECONDS):
+                last = _Heard(now, start, await self._pool_tokens(pod))
+            heard[revision] = last
+        if heard:
+            self._heard[uid] = heard
+            while len(self._heard) > _MOST_ENGINES:
+                del self._heard[next(iter(self._heard))]
+        found = {revision: last.tokens for revision, last in heard.items() if last.tokens is not None}
+        return replace(seen, kv_cache_tokens=found)
+
+    async def _pool_tokens(self, pod: Obj) -> int | None:
+        """From the beginning of the log: the pool is taken as the engine is loaded."""
+        meta = pod["metadata"]
+        try:
+            log = await self.client.logs(meta["namespace"], meta["name"], SERVER, limit_bytes=LOG_BYTES)
+        except ApiError:
+            return None
+        return pool_tokens(log)
 
     async def _ask(self, seen: Snapshot, job: Obj, pod: Obj | None, container: str | None) -> Said:
         try:
@@ -79,3 +126,11 @@ class Reader:
     def _forget(self, now: float) -> None:
         for uid in [uid for uid, (when, _, _) in self._read.items() if now - when > _FORGET_SECONDS]:
             del self._read[uid]
+
+
+def _start_of_server(pod: Obj) -> str | None:
+    """Which start of which Pod this is, of a server that is ready; None of one that is not."""
+    status = next((s for s in container_statuses(pod) if s["name"] == SERVER), None)
+    if status is None or not status.get("ready") or "deletionTimestamp" in pod["metadata"]:
+        return None
+    return f"{pod['metadata']['uid']} {status.get('restartCount', 0)}"

@@ -59,16 +59,15 @@ class Reconciler:
             engine = self.cache.get(LLM_ENGINE, key.namespace, key.name)
             if engine is None or "deletionTimestamp" in engine["metadata"]:
                 return None
-            plan = plan_engine(
-                observe_engine(
-                    engine,
-                    self.cache,
-                    catalog=self.catalog,
-                    config=self.config,
-                    runner=self.runner,
-                    now=self.now(),
-                )
+            seen = observe_engine(
+                engine,
+                self.cache,
+                catalog=self.catalog,
+                config=self.config,
+                runner=self.runner,
+                now=self.now(),
             )
+            plan = plan_engine(await self.reader.hear_servers(seen))
             await self._create(plan.create)
             for wanted in plan.apply:
                 await self.applier.apply(dict(wanted))

@@ -43,6 +43,8 @@ class EngineSnapshot:
     config: OperatorConfig
     runner: Runner
     now: datetime
+    kv_cache_tokens: Mapping[str, int] = field(default_factory=dict)
+    """What the KV cache of a revision's servers holds, by the revision's name, where their log was read."""
 
 
 @dataclass(frozen=True)

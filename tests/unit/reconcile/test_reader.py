@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import pytest
@@ -11,10 +11,19 @@ import pytest
 from trtllm_operator.build.plan import Said, Snapshot, plan
 from trtllm_operator.kube.client import Client
 from trtllm_operator.kube.errors import ApiError
+from trtllm_operator.kube.resource import POD
+from trtllm_operator.objects import REVISION, label
+from trtllm_operator.reconcile.engine_plan import plan as engine_plan
+from trtllm_operator.reconcile.observe import observe_engine
 from trtllm_operator.reconcile.reader import Reader
+from trtllm_operator.reconcile.resources import LLM_ENGINE
+from trtllm_operator.reconcile.snapshot import EngineSnapshot
+from trtllm_operator.serving.kv_cache import difference
 
 from ..build.test_plan import POLICY, snapshot
-from ..build.world import complete, ended, job, pod, running, stamp
+from ..build.world import CONFIG, RUNNER, complete, ended, job, pod, running, stamp
+from .simulation import CATALOG, engine
+from .simulation import World as SimulatedWorld
 
 
 @dataclass
@@ -111,3 +120,82 @@ def test_a_job_without_a_pod_is_asked_why_once_it_is_late() -> None:
     world.seconds = 30
     assert world.listen(without_pod(40)).job_events == "exceeded quota"
     assert world.api.asked == ["involvedObject.uid=uid-job-1,reason=FailedCreate"]
+
+
+class TestServers:
+    """Report C11: the share of memory for the KV cache was set, and the runtime took another."""
+
+    LINE = "[TensorRT-LLM][INFO] [MemUsageChange] Allocated 119.52 GiB for max tokens in paged KV cache ({}).\n"
+
+    def served(self, *, restarts: int = 0, ready: bool = True) -> EngineSnapshot:
+        """Two servers of one revision, as they are seen."""
+        world = SimulatedWorld()
+        world.put(engine())
+        world.run_everything()
+        found = world.get(LLM_ENGINE, "smol")
+        assert found is not None
+        pods = [dict(p) for p in world.find(POD) if label(p, REVISION)]
+        for one in pods:
+            one["status"] = {"containerStatuses": [{"name": "triton", "ready": ready, "restartCount": restarts}]}
+        seen = observe_engine(found, world.cache, catalog=CATALOG, config=CONFIG, runner=RUNNER, now=world.now)
+        return replace(seen, pods=tuple(pods))
+
+    def hear(self, world: World, seen: EngineSnapshot) -> dict[str, int]:
+        return dict(asyncio.run(world.reader.hear_servers(seen)).kv_cache_tokens)
+
+    def test_c11_one_server_of_each_revision_is_asked_once_a_start(self) -> None:
+        world = World(log=f"loading\n{self.LINE.format(979_109)}ready")
+        for _ in range(3):
+            assert set(self.hear(world, self.served()).values()) == {979_109}
+            world.seconds += 3600
+        assert len(world.api.asked) == 2, "two generations"
+        self.hear(world, self.served(restarts=1))
+        assert len(world.api.asked) == 4
+
+    def test_c11_of_several_ranks_the_smallest_pool_counts(self) -> None:
+        world = World(log=self.LINE.format(2000) + self.LINE.format(1984))
+        assert set(self.hear(world, self.served()).values()) == {1984}
+
+    def test_c11_a_server_that_is_not_ready_is_not_asked(self) -> None:
+        world = World(log=self.LINE.format(1))
+        assert self.hear(world, self.served(ready=False)) == {}
+        assert world.api.asked == []
+
+    @pytest.mark.parametrize("log", ["nothing of the kind", ApiError(500, "InternalError", "kubelet is away")])
+    def test_c11_what_cannot_be_read_is_asked_for_again_later(self, log: str | ApiError) -> None:
+        world = World(log=log)
+        seen = self.served()
+        assert self.hear(world, seen) == {}
+        assert self.hear(world, seen) == {}
+        assert len(world.api.asked) == 2, "not at once"
+        world.seconds += 31
+        world.api.log = self.LINE.format(64)
+        assert set(self.hear(world, seen).values()) == {64}
+
+    def test_c11_a_pool_that_differs_from_the_plan_is_a_warning_of_the_target(self) -> None:
+        seen = self.served()
+        before = engine_plan(seen).status
+        planned = {t["servedRevision"]: t["plan"]["kvCacheTokens"] for t in before["targets"]}
+        as_planned = engine_plan(replace(seen, kv_cache_tokens=planned)).status
+        assert [t["kvCacheTokens"] for t in as_planned["targets"]] == list(planned.values())
+        assert not any(t["plan"].get("warnings") for t in as_planned["targets"])
+        taken = {revision: tokens * 9 // 5 for revision, tokens in planned.items()}
+        other = engine_plan(replace(seen, kv_cache_tokens=taken)).status
+        for target in other["targets"]:
+            (warning,) = target["plan"]["warnings"]
+            found, wanted = taken[target["servedRevision"]], planned[target["servedRevision"]]
+            assert f"holds {found:,} tokens where {wanted:,} were planned (+80 %)" in warning
+        assert {c["type"]: c["status"] for c in other["conditions"]}["Ready"] == "True", "nothing else follows from it"
+        seen.engine["status"] = other
+        assert engine_plan(seen).status == other, "it is remembered after a restart of the operator"
+
+
+def test_c11_the_reported_numbers() -> None:
+    """GH200, 132.8 GiB free after loading: half was asked for, and 119.5 GiB taken, which is the default of 0.9."""
+    assert round(0.9 * 132.8, 1) == 119.5
+    half, taken = (int(gib * 2**30) // 131_072 for gib in (0.5 * 132.8, 119.5))
+    assert "(+80 %)" in str(difference(half, taken))
+    assert difference(half, half * 6 // 5) is None
+    assert "(-21 %)" in str(difference(100, 79))
+    assert difference(None, 5) is None
+    assert difference(5, None) is None
