@@ -185,8 +185,9 @@ class Kubelets:
         await self._call("DELETE", pod, "", {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0})
 
     async def _place(self, pod: Obj, pods: list[Obj]) -> None:
-        """On the first node that its affinity allows and that has the GPUs."""
-        asked = gpus_asked(pod)
+        """On the first node that its affinity allows and that has the GPUs; where one allows it and has none, that is
+        said as the scheduler does."""
+        asked, full = gpus_asked(pod), False
         for machine in self._machines.values():
             if not _allows(pod, machine, asked):
                 continue
@@ -197,6 +198,7 @@ class Kubelets:
                 and p.get("status", {}).get("phase") not in ("Succeeded", "Failed")
             )
             if asked and held + asked > machine.gpus:
+                full = True
                 continue
             target = {"apiVersion": "v1", "kind": "Node", "name": machine.name}
             meta = {"name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
@@ -204,6 +206,12 @@ class Kubelets:
             await self._call("POST", pod, "binding", binding)
             pod["spec"]["nodeName"] = machine.name
             return
+        if full and not pod["status"].get("conditions"):
+            said = {
+                "reason": "Unschedulable",
+                "message": f"0/{len(self._machines)} nodes are available: 1 Insufficient {GPU}.",
+            }
+            await self._say(pod, {"phase": "Pending", "conditions": [_condition("PodScheduled", False) | said]})
 
     async def _start(self, pod: Obj) -> None:
         serves = "job-name" not in pod["metadata"]["labels"]

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from tests.integration.chaos.conftest import MakeWorld
-from tests.integration.chaos.kubelet import Kubelets
+from tests.integration.chaos.kubelet import Kubelets, Machine, h100
 from tests.integration.chaos.world import FIRST, PLAYED, SECOND, World
 from tests.integration.faults import Fault
 from tests.unit.reconcile.simulation import engine
@@ -97,6 +97,33 @@ async def test_c110_somebody_who_was_first_is_no_failure(make_world: MakeWorld) 
         assert "modified" not in str(found["status"])
         assert world.replica.lives == 1
         assert set(await world.attempts()) == {f"{name}-1" for name in await world.artifacts()}, "one attempt for each"
+        await world.delete()
+        await world.gone()
+
+
+@pytest.mark.parametrize("machines", [[Machine("cpu"), h100(1)]], ids=["one GPU"])
+async def test_c88_the_only_gpu_goes_from_the_old_server_to_the_build_and_to_the_new_server(
+    make_world: MakeWorld,
+) -> None:
+    targets = [{"name": "h100", "gpu": {"product": "NVIDIA-H100-80GB-HBM3"}}]
+    async with make_world("scarce") as world:
+        await world.apply(budgets=FIRST, targets=targets)
+        await world.ready()
+        await world.apply(budgets=SECOND, targets=targets)
+
+        async def held() -> str | None:
+            found = await world.client.get(LLM_ENGINE, world.namespace, "smol")
+            ready = next(c for c in found["status"]["conditions"] if c["type"] == "Ready")
+            return None if "the 1 server that serves now holds 1" in ready["message"] else str(ready)
+
+        await world.eventually(held, "the condition to say what holds the GPU")
+        before = await world.summary()
+        await world.apply(budgets=SECOND, targets=targets, rollout={"strategy": "Recreate"})
+        await world.ready()
+        await world.check()
+        after = await world.summary()
+        assert after["selected"] != before["selected"]
+        assert len(after["deployments"]) == 1
         await world.delete()
         await world.gone()
 
