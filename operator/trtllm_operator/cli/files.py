@@ -20,7 +20,7 @@ _SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 def read_document(path: str) -> dict[str, Any]:
     """The one YAML or JSON object of a file, `-` for standard input. Raises CliError."""
-    documents = _documents(path)
+    documents = read_documents(path)
     if len(documents) != 1:
         raise CliError(f"{path} holds {len(documents)} documents; give one")
     return documents[0]
@@ -31,7 +31,7 @@ def read_engine(path: str) -> tuple[str, LLMEngineSpec]:
 
     Raises CliError that lists every field that is wrong.
     """
-    documents = _documents(path)
+    documents = read_documents(path)
     engines = [d for d in documents if d.get("kind") == KIND and d.get("apiVersion") == API_VERSION]
     if len(engines) != 1:
         held = ", ".join(f"{d.get('apiVersion')} {d.get('kind')}" for d in documents[:5]) or "nothing"
@@ -87,7 +87,8 @@ def _read(path: str) -> str:
         raise CliError(f"{path} is not UTF-8 text") from None
 
 
-def _documents(path: str) -> list[dict[str, Any]]:
+def read_documents(path: str) -> list[dict[str, Any]]:
+    """The YAML or JSON objects of a file, `-` for standard input. Raises CliError."""
     text = _read(path)
     try:
         documents = [d for d in yaml.load_all(text, Loader=_SafeLoader) if d is not None]

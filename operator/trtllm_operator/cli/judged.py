@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from ..api.llmengine import LLMEngineSpec, Target
 from ..catalog import Catalog, Release
@@ -12,7 +13,7 @@ from ..planning.gpu_nodes import GpuNode, catalogue_nodes, read_node
 from ..planning.model import ModelFacts
 from ..planning.nearest import Suggestion, nearest
 from ..planning.overrides import effective_spec
-from ..planning.targets import ConcreteTarget, expand
+from ..planning.targets import ConcreteTarget, KnownClass, expand
 from ..planning.verdict import TargetPlan, judge
 from .errors import CliError
 
@@ -77,15 +78,17 @@ def judge_targets(
     catalog: Catalog,
     nodes: Nodes | None,
     median_tokens: int | None = None,
+    *,
+    known: Mapping[str, Sequence[KnownClass]] = MappingProxyType({}),
 ) -> tuple[Judged, ...]:
     """The verdict on every target.
 
-    Without `nodes`, a target for several classes of GPUs is judged on all of the catalogue. Raises CliError for GPUs
-    that nobody knows.
+    Without `nodes`, a target for several classes of GPUs is judged on all of the catalogue. `known` are the classes of
+    revisions that exist, by target. Raises CliError for GPUs that nobody knows.
     """
     seen = [read_node(node) for node in nodes] if nodes is not None else catalogue_nodes(catalog)
     out: list[Judged] = []
-    for one in expand(spec, seen, catalog, {}).targets:
+    for one in expand(spec, seen, catalog, known).targets:
         if one.gpu is None:
             raise CliError(f"target {one.name}: {_unknown(one, catalog, asked=nodes is not None)}")
         own = effective_spec(spec, one.target)

@@ -35,6 +35,9 @@ CatalogFiles = Annotated[
     typer.Option("--catalog", help="File or ConfigMap that adds to the catalogue or corrects it; may be repeated."),
 ]
 Server = Annotated[bool, typer.Option("--server", help="Ask the cluster of the kubeconfig for its nodes' GPUs.")]
+Namespace = Annotated[
+    str | None, typer.Option("--namespace", "-n", help="Namespace; that of the kubeconfig's context without.")
+]
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print.")]
 
 
@@ -159,9 +162,7 @@ def fits(
 @app.command()
 def why(
     name: Annotated[str, typer.Argument(help="LLMEngine, or EngineArtifact (model-, checkpoint- or engine-...).")],
-    namespace: Annotated[
-        str | None, typer.Option("--namespace", "-n", help="Namespace; that of the kubeconfig's context without.")
-    ] = None,
+    namespace: Namespace = None,
     output: OutputOption = "table",
 ) -> None:
     """Show where an LLMEngine or an artefact of a cluster stands, what blocks it, and what to change."""
@@ -177,16 +178,23 @@ def why(
 
 @app.command("why-rebuild")
 def why_rebuild(
-    before: Annotated[str, typer.Argument(help="EngineArtifact, or manifest.json of the store.")],
+    before: Annotated[
+        str,
+        typer.Argument(
+            help="File with an EngineArtifact, a manifest.json or an LLMEngine, or eart/NAME, llmengine/NAME."
+        ),
+    ],
     after: Annotated[str, typer.Argument(help="The other one.")],
+    namespace: Namespace = None,
+    catalog: CatalogFiles = None,
     output: OutputOption = "table",
 ) -> None:
-    """Name the inputs in which two artefacts differ."""
+    """Name the inputs in which two artefacts, or those of two LLMEngines, differ, and what is built for them."""
 
     def command() -> int:
         from .rebuild import why_rebuild as compare
 
-        return compare(before, after, output)
+        return compare(before, after, namespace, catalog or (), output)
 
     _run(command)
 

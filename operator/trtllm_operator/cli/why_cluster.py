@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from ..api import GROUP, VERSION, engineartifact, llmengine
@@ -12,8 +13,8 @@ from .cluster import Cluster
 from .errors import CliError
 from .why import Report, Seen, why_artifact, why_engine
 
-_ENGINES = Resource(GROUP, VERSION, llmengine.PLURAL, llmengine.KIND)
-_ARTIFACTS = Resource(GROUP, VERSION, engineartifact.PLURAL, engineartifact.KIND)
+ENGINES = Resource(GROUP, VERSION, llmengine.PLURAL, llmengine.KIND)
+ARTIFACTS = Resource(GROUP, VERSION, engineartifact.PLURAL, engineartifact.KIND)
 _OURS = f"{MANAGED}=true"
 _ARTIFACT_NAME = re.compile(r"^(model|checkpoint|engine)-[0-9a-f]{20}$")
 _LISTED = 10
@@ -29,8 +30,8 @@ def why_of(name: str, namespace: str | None) -> Report:
 
     seen = Seen(
         now=datetime.now(UTC),
-        engines=named(_ENGINES),
-        artifacts=named(_ARTIFACTS),
+        engines=named(ENGINES),
+        artifacts=named(ARTIFACTS),
         revisions=named(CONTROLLER_REVISION, _OURS),
         deployments=named(DEPLOYMENT, _OURS),
         jobs=named(JOB, _OURS),
@@ -41,5 +42,11 @@ def why_of(name: str, namespace: str | None) -> Report:
     if name in seen.artifacts:
         return why_artifact(seen, name)
     kind, there = ("EngineArtifact", seen.artifacts) if _ARTIFACT_NAME.match(name) else ("LLMEngine", seen.engines)
-    known = ", ".join(sorted(there)[:_LISTED]) + (" ..." if len(there) > _LISTED else "")
-    raise CliError(f"namespace {where} has no {kind} {name}; it has {known or 'none'}")
+    raise not_there(where, kind, name, there)
+
+
+def not_there(namespace: str, kind: str, name: str, there: Iterable[str]) -> CliError:
+    """Says which there are instead."""
+    names = sorted(there)
+    known = ", ".join(names[:_LISTED]) + (" ..." if len(names) > _LISTED else "")
+    return CliError(f"namespace {namespace} has no {kind} {name}; it has {known or 'none'}")

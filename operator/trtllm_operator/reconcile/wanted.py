@@ -25,7 +25,7 @@ from ..planning.text import end_token_ids
 from ..planning.verdict import TargetPlan, judge
 from ..pods import pods_of
 from ..serving.repository import FILL_TEMPLATE, TEMPLATES, template_values
-from ..serving.revision import Revision, read_revision, revision_name
+from ..serving.revision import Revision, bound_name, read_revision, revision_name
 from ..serving.triton import pod_template
 from ..storage import Access
 from .snapshot import EngineSnapshot
@@ -181,12 +181,10 @@ def decide(
 def _bound_name(
     seen: EngineSnapshot, spec: LLMEngineSpec, one: ConcreteTarget, model: ResolvedModel, texts: Texts
 ) -> str:
-    """Of the revision that the target has, if it has one. One of a target that is not calibrated, or that an operator
-    has made which inspected no texts, does not depend on what is read in the directory that the spec names."""
-    plain = _name(seen, spec, one, model, None)
     dataset = effective_spec(spec, one.target).precision.calibration.dataset
     read = texts.get(dataset.persistent_volume_claim) if dataset else None
-    return plain if read is None or plain in seen.revisions else _name(seen, spec, one, model, read)
+    name, digest = seen.engine["metadata"]["name"], read.digest if read else None
+    return bound_name(seen.revisions, name, spec, one.target, model, one.gpu_class, digest)
 
 
 def _name(

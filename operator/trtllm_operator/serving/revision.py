@@ -6,7 +6,7 @@ catalogue finds the revision by its name and changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,6 +71,26 @@ def revision_name(
     if texts_digest:
         odd["texts_digest"] = texts_digest
     return f"{engine_name}-{target.name}-{short_hash([*wanted, odd] if odd else wanted)}"
+
+
+def bound_name(
+    revisions: Container[str],
+    engine_name: str,
+    spec: LLMEngineSpec,
+    target: Target,
+    model: ResolvedModel,
+    gpu_class: GpuClass | None,
+    texts_digest: str | None,
+) -> str:
+    """Of the revision that a target has among `revisions`, if it has one; `texts_digest` is of what its dataset names.
+
+    One of a target that is not calibrated, or that an operator has made which inspected no texts, does not depend on
+    what is read in the directory that the spec names.
+    """
+    plain = revision_name(engine_name, spec, target, model, gpu_class)
+    if texts_digest is None or plain in revisions:
+        return plain
+    return revision_name(engine_name, spec, target, model, gpu_class, texts_digest)
 
 
 def controller_revision(owner: Obj, revision: Revision, number: int) -> dict[str, Any]:

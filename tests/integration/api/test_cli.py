@@ -14,7 +14,7 @@ import pytest
 
 from tests.cluster.apiserver import ApiServer
 from tests.integration.api.kubectl import Kubectl
-from tests.integration.api.objects import MINIMAL_ENGINE
+from tests.integration.api.objects import ENGINE, MINIMAL_ENGINE, changed
 
 pytestmark = pytest.mark.apiserver
 
@@ -52,6 +52,21 @@ def test_a_name_that_is_not_there_lists_those_that_are(kubectl: Kubectl) -> None
     assert done.stderr == f"llmengine: namespace {kubectl.namespace} has no LLMEngine smollm3; it has smollm2\n"
     done = llmengine(kubectl.kubeconfig, "why", "engine-0123456789abcdef0123", "-n", kubectl.namespace)
     assert "has no EngineArtifact engine-0123456789abcdef0123; it has none" in done.stderr
+
+
+def test_artefacts_of_the_cluster_are_compared(kubectl: Kubectl) -> None:
+    longer = changed(ENGINE, "spec.inputs.command", ["trtllm-build", "--max_seq_len", "4096"])
+    longer["metadata"]["name"] = "engine-ffffffffffffffffffff"
+    for obj in (ENGINE, longer, MINIMAL_ENGINE):
+        kubectl.ok("create", "-f", "-", given=obj)
+    words = (f"eart/{ENGINE['metadata']['name']}", "engineartifacts.llmengine.dev/engine-ffffffffffffffffffff")
+    done = llmengine(kubectl.kubeconfig, "why-rebuild", *words, "-n", kubectl.namespace, "-o", "json")
+    assert done.returncode == 0, done.stderr
+    assert {d["input"] for d in json.loads(done.stdout)["differences"]} == {"--checkpoint_dir", "--max_seq_len"}
+    done = llmengine(kubectl.kubeconfig, "why-rebuild", "llmengine/smollm2", words[0], "-n", kubectl.namespace)
+    assert done.returncode == 3
+    assert done.stderr.startswith("llmengine: LLMEngine smollm2 has no artefacts yet (")
+    assert done.stderr.count("\n") == 1
 
 
 def test_nodes_of_the_cluster_are_planned_for(kubectl: Kubectl, tmp_path: Path) -> None:
