@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from .objects import Obj, label
+from .objects import Obj, condition_true, label
 
 IMAGE_REASONS = frozenset(
     {"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError"}
@@ -23,6 +23,18 @@ def container_statuses(pod: Obj) -> list[Obj]:
     """Init containers first, in the order they run."""
     status = pod.get("status", {})
     return [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
+
+
+def waits_for_volumes(pod: Obj) -> bool:
+    """Whether a node has the Pod, none of its containers has begun, and its volumes may be what is missing."""
+    if "deletionTimestamp" in pod["metadata"] or not pod["spec"].get("nodeName"):
+        return False
+    # True once the sandbox is there, which comes after the volumes (Kubernetes 1.29 and later).
+    if condition_true(pod, "PodReadyToStartContainers"):
+        return False
+    return not any(
+        {"running", "terminated"} & {*c.get("state", {}), *c.get("lastState", {})} for c in container_statuses(pod)
+    )
 
 
 def termination_report(terminated: Obj) -> Mapping[str, Any] | None:

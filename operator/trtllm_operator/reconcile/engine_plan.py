@@ -12,7 +12,7 @@ from ..api.engineartifact import EngineArtifactStatus
 from ..api.llmengine import LLMEngineSpec, LLMEngineStatus, ResolvedModel, Target
 from ..build.chain import policy
 from ..build.collection import FINALIZER
-from ..build.plan import is_ready
+from ..build.plan import LOOK_AGAIN_SECONDS, is_ready
 from ..objects import (
     MANAGED,
     PARENT,
@@ -26,6 +26,7 @@ from ..objects import (
     short_hash,
 )
 from ..planning.targets import ConcreteTarget
+from ..pods import waits_for_volumes
 from ..serving import rollout
 from ..serving.health import Problem
 from ..serving.revision import Revision, controller_revision, read_revision
@@ -135,6 +136,8 @@ def _target(
     if revision:
         writes.delete += rollout.superseded(revision.name, observed, seen.now)
         _take_step(writes, _room(seen, spec, target, revision, missing, wrong, observed))
+    if any(waits_for_volumes(p) for p in seen.pods if label(p, TARGET) == target.name):
+        writes.again.append(LOOK_AGAIN_SECONDS)
     if missing and missing.on_own_gpus:
         said = held(seen, target.name, spec.rollout, observed.selected, missing.reason)
         missing = replace(missing, message=missing.message + said)

@@ -6,17 +6,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from ..build import attempt
+from ..build.attempt import MULTI_ATTACH
 from ..build.diagnosis import SERVER
 from ..build.plan import LOOK_AGAIN_SECONDS, Said, Snapshot, current_attempt
 from ..kube.client import Client
 from ..kube.errors import ApiError
 from ..kube.resource import EVENT
-from ..objects import ATTEMPT, REVISION, Obj, label
-from ..pods import container_statuses
+from ..objects import ATTEMPT, REVISION, Obj, label, timestamp
+from ..pods import container_statuses, waits_for_volumes
 from ..serving.kv_cache import pool_tokens
 from .snapshot import EngineSnapshot
 
@@ -24,6 +25,9 @@ TAIL_LINES = 60
 LOG_BYTES = 256 << 10
 NO_POD_SECONDS = 15
 """How long a Job may be without a Pod before its Events are asked why."""
+VOLUME_EVENTS = ("FailedAttachVolume", "FailedMount")
+STALE_EVENT = timedelta(minutes=5)
+"""What the kubelet and the attach controller still have to say they repeat within 2 min 2 s, their longest pause."""
 _FORGET_SECONDS = 10 * LOOK_AGAIN_SECONDS
 _MOST_ENGINES = 10_000
 """LLMEngines whose servers' words are remembered; the longest unvisited is forgotten first."""
@@ -48,6 +52,8 @@ class Reader:
     """By the artefact's uid: when, of what, and what was said."""
     _heard: dict[str, dict[str, _Heard]] = field(default_factory=dict)
     """By the LLMEngine's uid and the revision."""
+    _volumes: dict[str, dict[str, tuple[float, str | None]]] = field(default_factory=dict)
+    """By the uids of the LLMEngine and of the Pod: when, and what was said. Only while Pods wait."""
 
     async def listen(self, seen: Snapshot) -> Snapshot:
         """The snapshot with what its current attempt says."""
@@ -87,6 +93,29 @@ class Reader:
         found = {revision: last.tokens for revision, last in heard.items() if last.tokens is not None}
         return replace(seen, kv_cache_tokens=found)
 
+    async def hear_volumes(self, seen: EngineSnapshot) -> EngineSnapshot:
+        """The snapshot with what the cluster says of volumes that server Pods wait for."""
+        uid, now = str(seen.engine["metadata"]["uid"]), self.clock()
+        before, said = self._volumes.pop(uid, {}), dict[str, tuple[float, str | None]]()
+        for pod in seen.pods:
+            if waits_for_volumes(pod):
+                name = str(pod["metadata"]["uid"])
+                last = before.get(name)
+                if last is None or now - last[0] >= LOOK_AGAIN_SECONDS:
+                    last = (now, await self._volume_events(pod, seen.now))
+                said[name] = last
+        if said:
+            self._volumes[uid] = said
+        return replace(seen, volume_events={name: text for name, (_, text) in said.items() if text})
+
+    async def _volume_events(self, pod: Obj, now: datetime) -> str | None:
+        try:
+            return await volume_events(self.client, pod, now)
+        except ApiError as error:
+            if error.is_overload or error.is_internal:
+                raise
+            return None
+
     async def _pool_tokens(self, pod: Obj) -> int | None:
         """From the beginning of the log: the pool is taken as the engine is loaded."""
         meta = pod["metadata"]
@@ -100,7 +129,9 @@ class Reader:
         try:
             if pod is None:
                 return Said(job_events=await self._why_no_pod(job, seen.now))
-            return Said(log=await self._log(pod, container)) if container else Said()
+            if container:
+                return Said(log=await self._log(pod, container))
+            return Said(volume_events=await volume_events(self.client, pod, seen.now))
         except ApiError as error:
             if error.is_overload or error.is_internal:
                 raise
@@ -120,12 +151,32 @@ class Reader:
         events = await self.client.list(
             EVENT, namespace=meta["namespace"], field_selector=f"involvedObject.uid={meta['uid']},reason=FailedCreate"
         )
-        newest = max(events, key=lambda e: str(e.get("lastTimestamp") or e.get("eventTime") or ""), default=None)
+        newest = max(events, key=_time_of, default=None)
         return str(newest.get("message")) if newest else None
 
     def _forget(self, now: float) -> None:
         for uid in [uid for uid, (when, _, _) in self._read.items() if now - when > _FORGET_SECONDS]:
             del self._read[uid]
+
+
+async def volume_events(client: Client, pod: Obj, now: datetime) -> str | None:
+    """The cluster's last word on a volume of a Pod that has been without containers for a while, if there is one."""
+    meta = pod["metadata"]
+    created = datetime.fromisoformat(meta["creationTimestamp"])
+    if not waits_for_volumes(pod) or (now - created).total_seconds() < NO_POD_SECONDS:
+        return None
+    events = await client.list(
+        EVENT, namespace=meta["namespace"], field_selector=f"involvedObject.uid={meta['uid']},type=Warning"
+    )
+    since = timestamp(now - STALE_EVENT)
+    found = [e for e in events if e.get("reason") in VOLUME_EVENTS and _time_of(e) >= since]
+    # That Pods wait for each other says more than that the kubelet waited in vain.
+    newest = max(found, key=lambda e: (MULTI_ATTACH in str(e.get("message")), _time_of(e)), default=None)
+    return str(newest.get("message")) if newest else None
+
+
+def _time_of(event: Obj) -> str:
+    return str(event.get("lastTimestamp") or event.get("eventTime") or "")
 
 
 def _start_of_server(pod: Obj) -> str | None:

@@ -67,7 +67,8 @@ class Reconciler:
                 runner=self.runner,
                 now=self.now(),
             )
-            plan = plan_engine(await self.reader.hear_servers(seen))
+            seen = await self.reader.hear_volumes(await self.reader.hear_servers(seen))
+            plan = plan_engine(seen)
             await self._create(plan.create)
             for wanted in plan.apply:
                 await self.applier.apply(dict(wanted))

@@ -45,6 +45,8 @@ class EngineSnapshot:
     now: datetime
     kv_cache_tokens: Mapping[str, int] = field(default_factory=dict)
     """What the KV cache of a revision's servers holds, by the revision's name, where their log was read."""
+    volume_events: Mapping[str, str] = field(default_factory=dict)
+    """Why a volume of a server Pod cannot be attached or mounted, by the Pod's uid."""
 
 
 @dataclass(frozen=True)

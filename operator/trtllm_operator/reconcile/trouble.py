@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..api.llmengine import Rollout
-from ..build.placement import obstacles, requests
+from ..build.attempt import volume_problem
+from ..build.placement import ending_on, obstacles, requests
 from ..objects import REVISION, TARGET, Obj, label
+from ..pods import waits_for_volumes
 from ..serving.health import Problem, problem
 from ..serving.revision import Revision
 from .snapshot import EngineSnapshot
@@ -21,6 +23,8 @@ def trouble(seen: EngineSnapshot, revision: Revision, rollout: Rollout, selected
     for pod in sorted(pods, key=lambda p: str(p["metadata"]["name"])):
         if found := problem([pod]):
             return _explained(seen, pod, found, rollout, selected)
+        if waits_for_volumes(pod) and (said := seen.volume_events.get(pod["metadata"]["uid"])):
+            return Problem("VolumeUnavailable", volume_problem(pod["spec"]["nodeName"], said), stalled=False)
     return None
 
 
@@ -58,8 +62,3 @@ def held(seen: EngineSnapshot, target: str | None, rollout: Rollout, selected: s
         f"; the {servers}: add GPUs, lower replicas, or set spec.rollout.strategy to Recreate, which stops old servers "
         "for new ones and interrupts serving where there is only one"
     )
-
-
-def ending_on(pods: tuple[Obj, ...], node: str | None) -> Obj | None:
-    """A Pod that was told to end and is still on the node."""
-    return next((p for p in pods if "deletionTimestamp" in p["metadata"] and p["spec"].get("nodeName") == node), None)

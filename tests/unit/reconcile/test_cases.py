@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from trtllm_operator.kube.resource import CONTROLLER_REVISION, DEPLOYMENT, JOB, PERSISTENT_VOLUME_CLAIM, POD, SERVICE
-from trtllm_operator.objects import label
+from trtllm_operator.objects import REVISION, TARGET, label, timestamp
+from trtllm_operator.reconcile.engine_plan import plan as engine_plan
+from trtllm_operator.reconcile.observe import observe_engine
 from trtllm_operator.reconcile.resources import ENGINE_ARTIFACT, LLM_ENGINE, RESOURCES, Key, keys
+from trtllm_operator.reconcile.snapshot import EngineSnapshot
 
-from .simulation import NAMESPACE, World, claim, engine
+from ..build.world import CONFIG, RUNNER
+from .simulation import CATALOG, NAMESPACE, World, claim, engine
 from .test_engine_plan import condition, serving, state
+from .test_reader import World as Reading
 
 BUDGETS = {"maxBatchSize": 8, "maxInputLen": 1024, "maxSeqLen": 4096, "maxNumTokens": 2048}
 LONGER = {**BUDGETS, "maxSeqLen": 8192}
@@ -71,6 +79,70 @@ def test_c90_what_serves_is_not_judged_again(world: World) -> None:
     world.put(claim("engines", "ReadWriteOnce"))
     world.run_everything()
     assert condition(world, "Ready")["status"] == "True"
+
+
+def starting(world: World, **status: Any) -> EngineSnapshot:
+    """Servers that have had a node for a minute and do not answer, as they are seen."""
+    serving(world)
+    for deployment in world.find(DEPLOYMENT):
+        world.roll_out(deployment, ready=False)
+    for pod in world.find(POD):
+        if label(pod, REVISION):
+            world.set_status(pod, {"phase": "Pending", **status})
+    world.pass_time(60)
+    return observe_engine(state(world), world.cache, catalog=CATALOG, config=CONFIG, runner=RUNNER, now=world.now)
+
+
+MULTI_ATTACH = 'Multi-Attach error for volume "pvc-1" Volume is already used by pod(s) engine-1-1-abc'
+
+
+@pytest.mark.parametrize(
+    ("reason", "minutes", "said"),
+    [("FailedAttachVolume", 0, MULTI_ATTACH), ("FailedAttachVolume", 60, ""), ("Unhealthy", 0, "")],
+    ids=["now", "long ago", "of something else"],
+)
+def test_c90_a_server_that_cannot_have_its_claim_says_so_in_the_cluster_s_words(
+    world: World, reason: str, minutes: int, said: str
+) -> None:
+    seen = starting(world)
+    waited = {"reason": "FailedMount", "message": "timed out waiting", "lastTimestamp": timestamp(world.now)}
+    then = timestamp(world.now - timedelta(minutes=minutes))
+    event = {"reason": reason, "message": MULTI_ATTACH, "lastTimestamp": then}
+    reading = Reading(events=[event, *([waited] if said else [])])
+    heard = asyncio.run(reading.reader.hear_volumes(seen))
+    asyncio.run(reading.reader.hear_volumes(seen))
+    assert len(reading.api.asked) == 2, "one server of each target, and not again at once"
+    made = engine_plan(heard)
+    assert made.again_seconds is not None
+    assert made.again_seconds <= 30
+    for target in made.status["targets"]:
+        assert (target["reason"] == "VolumeUnavailable") == bool(said)
+        assert said in target["message"]
+
+
+def test_c90_a_server_whose_volumes_are_there_is_not_asked_about(world: World) -> None:
+    reading = Reading(events=[{"reason": "FailedMount", "message": "x", "lastTimestamp": "2099-01-01T00:00:00Z"}])
+    pulling = starting(world, conditions=[{"type": "PodReadyToStartContainers", "status": "True"}])
+    assert asyncio.run(reading.reader.hear_volumes(pulling)).volume_events == {}
+    assert reading.api.asked == []
+
+
+def test_c89_a_server_that_meets_the_memory_of_an_ending_one_is_no_failure_until_that_is_gone(world: World) -> None:
+    report = {"reason": "GpuMemoryExhausted", "message": "CUDA out of memory", "retryable": False}
+    ended = {"exitCode": 64, "message": json.dumps({"failure": report})}
+    status = {"name": "triton", "image": "i", "ready": False, "lastState": {"terminated": ended}}
+    seen = starting(world, containerStatuses=[status])
+    (failing, *_) = (p for p in seen.pods if label(p, TARGET) == "h100")
+    meta = {**failing["metadata"], "name": "old", "deletionTimestamp": timestamp(world.now)}
+    old = {**failing, "metadata": meta, "status": {}}
+
+    def reasons(snapshot: EngineSnapshot) -> tuple[Any, bool]:
+        made = engine_plan(snapshot).status
+        stalled = any(c["type"] == "Stalled" and c["status"] == "True" for c in made["conditions"])
+        return {t["name"]: t["reason"] for t in made["targets"]}["h100"], stalled
+
+    assert reasons(replace(seen, ending=(old,))) == ("GpuMemoryHeld", False)
+    assert reasons(seen) == ("GpuMemoryExhausted", True)
 
 
 @pytest.mark.parametrize(
