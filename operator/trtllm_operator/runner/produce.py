@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +66,7 @@ def _produce(spec: Mapping[str, Any], verify: Any, suffix: str) -> dict[str, Any
         trial.generate_one_token(trial_command, scratch)
     facts = {
         **(seen.facts() if seen else {}),
-        "trtllmVersion": library_version(),
+        **library_versions().facts(),
         "durationSeconds": round(outcome.duration_seconds),
         "peakHostMemoryBytes": outcome.peak_process_bytes,
         "peakContainerMemoryBytes": after.peak_bytes,
@@ -75,20 +77,36 @@ def _produce(spec: Mapping[str, Any], verify: Any, suffix: str) -> dict[str, Any
     return facts
 
 
-def library_version() -> str | None:
-    """`tensorrt_llm.__version__` as this image's Python sees it; None when it cannot be imported.
+@dataclass(frozen=True)
+class Libraries:
+    """Versions as an image's Python sees them, whatever its tag says; None of what cannot be imported."""
 
-    In a child, because the library talks on import and holds a GPU; the version is behind a mark for the same reason.
+    trtllm: str | None
+    tensorrt: str | None
+
+    def facts(self) -> dict[str, Any]:
+        """As the manifest's `build` has them."""
+        known = {"tensorrtVersion": self.tensorrt} if self.tensorrt else {}
+        return {"trtllmVersion": self.trtllm, **known}
+
+
+def library_versions() -> Libraries:
+    """`__version__` of tensorrt_llm and of tensorrt in this image.
+
+    In a child, because the library talks on import and holds a GPU; the versions are behind a mark for the same reason.
     """
-    program = "import tensorrt_llm; print('\\nversion=' + tensorrt_llm.__version__)"
+    program = "".join(
+        f"import {module}; print('\\nversion of {module}=' + {module}.__version__, flush=True)\n"
+        for module in ("tensorrt_llm", "tensorrt")
+    )
     try:
         answer = subprocess.run(
             [sys.executable, "-c", program], capture_output=True, text=True, timeout=_IMPORT_SECONDS, check=False
         )
     except subprocess.TimeoutExpired:
-        return None
-    found = [line for line in answer.stdout.splitlines() if line.startswith("version=")]
-    return found[-1].partition("=")[2] if found else None
+        return Libraries(None, None)
+    found = dict(re.findall(r"^version of (\w+)=(.+)$", answer.stdout, re.MULTILINE))
+    return Libraries(found.get("tensorrt_llm"), found.get("tensorrt"))
 
 
 def _gpu(spec: Mapping[str, Any]) -> gpu.Gpu | None:

@@ -22,9 +22,7 @@ _POLL_SECONDS = 0.1
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json")
 
 
-def prepare(
-    spec: Mapping[str, Any], library_version: Callable[[], str | None] = produce.library_version
-) -> classify.Seen:
+def prepare(spec: Mapping[str, Any]) -> classify.Seen:
     """Everything before tritonserver starts; raises StepError for what would fail later and say less. Returns what is
     known of the server, to read its output with.
 
@@ -38,8 +36,8 @@ def prepare(
     manifest.verify(tokenizer, hashed=lambda path: not path.endswith(".safetensors"))
     if not any((tokenizer / name).is_file() for name in _TOKENIZER_FILES):
         raise StepError("TokenizerMissing", f"{tokenizer} holds none of {', '.join(_TOKENIZER_FILES)}")
-    built_by = _check_engine(engine, spec, library_version)
     build = facts.get("build") or {}
+    built_by = _check_engine(engine, spec, build)
     if "gpu" in build and build["computeCapability"] != spec["gpu"]["computeCapability"]:
         raise StepError(
             "EngineMismatch",
@@ -168,8 +166,8 @@ def _rank_command(spec: Mapping[str, Any], rank: int) -> list[str]:
     return [*words, *closed, "--model-control-mode=explicit", "--load-model=tensorrt_llm"]
 
 
-def _check_engine(engine: Path, spec: Mapping[str, Any], library_version: Callable[[], str | None]) -> str:
-    """The TensorRT-LLM that built the engine, which is this image's."""
+def _check_engine(engine: Path, spec: Mapping[str, Any], build: Mapping[str, Any]) -> str:
+    """The TensorRT-LLM that built the engine, which is this image's. `build` are the facts of its manifest."""
     try:
         config = json.loads((engine / "config.json").read_text())
         built_by = config["version"]
@@ -180,11 +178,18 @@ def _check_engine(engine: Path, spec: Mapping[str, Any], library_version: Callab
         raise StepError(
             "WorldSizeMismatch", f"{engine.name} has {world_size} ranks, but {spec['world_size']} are to serve it"
         )
-    here = library_version()
-    if built_by != spec["release"] or here != built_by:
+    here = produce.library_versions()
+    if built_by != spec["release"] or here.trtllm != built_by:
         raise StepError(
             "VersionMismatch",
-            f"{engine.name} was built by TensorRT-LLM {built_by}; this image has {here or 'none that can be imported'} "
-            f"and {spec['release']} was asked for. An engine loads only in the release that built it.",
+            f"{engine.name} was built by TensorRT-LLM {built_by}; this image has "
+            f"{here.trtllm or 'none that can be imported'} and {spec['release']} was asked for. An engine loads only "
+            "in the release that built it.",
+        )
+    if here.tensorrt and build.get("tensorrtVersion") not in (None, here.tensorrt):
+        raise StepError(
+            "VersionMismatch",
+            f"{engine.name} was built with TensorRT {build['tensorrtVersion']}; this image has {here.tensorrt}, "
+            "whatever it is called. An engine loads only in the TensorRT that built it.",
         )
     return str(built_by)

@@ -69,8 +69,10 @@ class Image:
         self.has_gpus(H100)
         (self.library / "artifacts.py").write_text(CHECKPOINT)
 
-    def has_library(self, version: str) -> None:
+    def has_library(self, version: str, tensorrt: str | None = None) -> None:
         """A tensorrt_llm that talks on import, as the real one does."""
+        if tensorrt:
+            (self.library / "tensorrt.py").write_text(f"__version__ = {tensorrt!r}\n")
         banner = f"print('[TensorRT-LLM] TensorRT-LLM version: {version}')"
         (self.library / "tensorrt_llm.py").write_text(f"__version__ = {version!r}\n{banner}\n")
 

@@ -12,6 +12,8 @@ from trtllm_operator.runner.memory import HostMemory
 from trtllm_operator.runner.report import StepError
 from trtllm_operator.runner.serve import server_failure
 
+from .conftest import Image
+from .test_produce import build
 from .test_serve import Server, server
 
 __all__ = ["server"]
@@ -83,6 +85,31 @@ def test_c19_a_library_of_another_version_than_the_engine_is_found_before_triton
     status, reason, message = server.fails()
     assert (status, reason) == (64, "VersionMismatch")
     assert "built by TensorRT-LLM 1.2.1; this image has 1.1.0" in message
+
+
+@pytest.mark.parametrize(
+    ("built_with", "told"),
+    [
+        ({"tensorrtVersion": "10.14.1.48"}, "built with TensorRT 10.14.1.48; this image has 10.13.3.9"),
+        ({"tensorrtVersion": "10.13.3.9"}, "it got this far"),
+        ({}, "it got this far"),
+    ],
+    ids=["another", "the same", "built before that was recorded"],
+)
+def test_c19_a_tensorrt_of_another_version_is_found_before_triton_starts(
+    image: Image, built_with: dict[str, str], told: str
+) -> None:
+    """Report 8462: an image that was labelled as newer had TensorRT 10.13.3.9, and the engine was of 10.14.1.48."""
+    image.has_library("1.2.1", tensorrt="10.13.3.9")
+    server = Server(image, **built_with)
+    image.command("tritonserver", "print('E0101 it got this far')")
+    assert told in server.fails()[2]
+
+
+def test_c19_a_build_records_the_tensorrt_of_its_image(image: Image) -> None:
+    image.has_library("1.2.1", tensorrt="10.14.1.48")
+    _, report, output = build(image, "engine(sys.argv[4])")
+    assert report["result"]["tensorrtVersion"] == "10.14.1.48", output
 
 
 @pytest.mark.parametrize(

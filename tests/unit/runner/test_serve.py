@@ -29,13 +29,13 @@ while True:
 class Server:
     """A store with an engine and its tokenizer, in an image with templates."""
 
-    def __init__(self, image: Image, world_size: int = 1) -> None:
+    def __init__(self, image: Image, world_size: int = 1, **built: str) -> None:
         self.image = image
         self.store = VolumeStore(image.root / "store")
         self.templates = Templates(image.root)
         config = {"version": "1.2.1", "pretrained_config": {"mapping": {"world_size": world_size}}}
         files = {"config.json": json.dumps(config)} | {f"rank{r}.engine": "engine" * 1000 for r in range(world_size)}
-        self.publish("engine-1", "Engine", files, gpu="NVIDIA H100 80GB HBM3", computeCapability="9.0")
+        self.publish("engine-1", "Engine", files, gpu="NVIDIA H100 80GB HBM3", computeCapability="9.0", **built)
         self.publish("model-1", "Model", {"tokenizer.json": "{}", "model.safetensors": "weights"})
         self.tritonserver = image.command("tritonserver", SERVING)
         self.spec: dict[str, Any] = {
