@@ -33,6 +33,7 @@ from .reconcile.resources import (
     Key,
     keys,
 )
+from .reconcile.secret_reader import SecretReader
 from .runner.package import build_zipapp
 
 FIELD_MANAGER = "llmengine-operator"
@@ -58,6 +59,7 @@ def main() -> int:
         config=config,
         runner=Runner(build_zipapp()),
         reader=Reader(client),
+        secrets=SecretReader(client),
     )
     namespace = os.environ.get("POD_NAMESPACE", cluster.namespace)
     host: Host[Key] = Host(

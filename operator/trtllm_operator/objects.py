@@ -25,6 +25,10 @@ ATTEMPT = f"{GROUP}/attempt"
 CHECK = f"{GROUP}/check"
 POLICY_HASH = f"{GROUP}/policy-hash"
 RETRY = f"{GROUP}/retry"
+JOBS_ACCOUNT = "default"
+"""ServiceAccount of the Pods of Jobs: none is named, and admission gives them this one's pull secrets."""
+SECRETS, PULL_SECRETS = f"{GROUP}/secrets", f"{GROUP}/pull-secrets"
+"""Digests of the versions of the Secrets that a Job depends on, as they were before it was made."""
 
 USER_ID = 65532
 SCRATCH, RUNNER = "/scratch", "/opt/llmengine"

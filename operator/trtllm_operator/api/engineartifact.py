@@ -280,6 +280,8 @@ class EngineArtifactStatus(Status):
     """Number of the current or last attempt, from 1."""
     attempt_policy: Annotated[str | None, Field(max_length=64)] = None
     """Hash of the policy that attempt ran under; another policy opens another attempt."""
+    attempt_secrets: Annotated[str | None, Field(max_length=64)] = None
+    """Digest of the versions of the Secrets that attempt was made with; where one was at fault, others open another."""
     attempts: Annotated[tuple[AttemptRecord, ...], Field(max_length=5), ListMap("number")] = ()
     """The last attempts that failed, oldest first."""
     failure_counts: Annotated[dict[str, Annotated[int, Field(ge=0)]], Field(max_length=64)] = {}

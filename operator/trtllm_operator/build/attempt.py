@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -24,6 +25,8 @@ LOST_SECONDS = 60
 MULTI_ATTACH = "Multi-Attach error"
 """How the attach controller begins its word on a volume that another node has."""
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+_SECRET_MISSING = re.compile(r'secret "[^"]+" not found|references non-existent secret key')
+"""In what the kubelet says of a volume (pkg/volume/secret/secret.go)."""
 _WRONG_PLATFORM = ("no match for platform", "no matching manifest for")
 
 
@@ -127,12 +130,23 @@ def _job_failure(condition: Obj, pod: Obj | None) -> Failure:
         return Failure("PodLost", f"the Job failed and its Pod is gone: {condition.get('message', '')}")
     if condition.get("reason") != "DeadlineExceeded":
         assert pod is not None
-        return diagnose(pod)
+        return _not_begun(pod) or diagnose(pod)
     if pod is None or not pod.get("status", {}).get("startTime"):
         return Failure("NeverStarted", "no node took the attempt's Pod within the day that it was waited for")
     return Failure(
         "DeadlineExceeded", "the attempt ran longer than allowed; raise spec.build.timeoutSeconds if it made progress"
     )
+
+
+def _not_begun(pod: Obj) -> Failure | None:
+    """Where the Pod's deadline has passed before any of its containers ran."""
+    status = pod.get("status", {})
+    states = [s.get("state", {}) for s in container_statuses(pod)]
+    ran = any("running" in s or (s.get("terminated") or {}).get("startedAt") for s in states)
+    if status.get("reason") != "DeadlineExceeded" or not states or ran:
+        return None
+    node, limit = pod["spec"].get("nodeName"), pod["spec"].get("activeDeadlineSeconds")
+    return Failure("NeverStarted", f"on node {node} no container could be started within {limit} s{_mounts(pod)}")
 
 
 def _unless_held(failure: Failure, node: str | None, ending: tuple[Obj, ...]) -> Failure:
@@ -192,6 +206,8 @@ def _pod_state(pod: Obj, around: Surroundings) -> State:
         return Running(step, node)
     if not node:
         return Waiting("PodStarting", "waits for the scheduler")
+    if around.volume_events and _SECRET_MISSING.search(around.volume_events):
+        return Waiting("SecretMissing", f"node {node} cannot start the Pod: {around.volume_events}{_mounts(pod)}")
     if around.volume_events:
         return Waiting("VolumeUnavailable", volume_problem(node, around.volume_events))
     return Waiting("PodStarting", f"starting on node {node}{_mounts(pod)}")

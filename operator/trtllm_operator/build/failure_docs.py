@@ -19,8 +19,11 @@ in its termination message; what dies without a word is read from the Pod's stat
 - **again**: how often another attempt follows by itself after a failure of this reason under one policy, and the pause
   before each. `spec.build.maxAttempts` (3) bounds all attempts together; what the cluster or the model's source does
   to an attempt (*not counted*) does not use it up.
-- **never**: nothing happens until the policy changes (any field of `spec.build`, or the token) or a person asks for
-  another attempt: `kubectl annotate eart NAME llmengine.dev/retry=$(date +%s) --overwrite`.
+- **never**: nothing happens until the policy changes (any field of `spec.build`, or which Secret is named) or a person
+  asks for another attempt: `kubectl annotate eart NAME llmengine.dev/retry=$(date +%s) --overwrite`.
+- **when a Secret changes**: another attempt follows within a minute of a change of a Secret that the spec names, as it
+  would after a change of the policy. The operator looks at the Secret's version every 30 s, never at what is in it.
+  Where it has no right to `get` Secrets, it is **never**.
 - **more memory**, **more disk**: the next attempt gets {GROWTH[0]}/{GROWTH[1]} of what this one had, where that was
   computed. A value that `spec.build.resources` gives is never exceeded.
 - **waits**: the attempt is not over, and goes on by itself once the cause is gone. Time without a node does not count
@@ -49,7 +52,7 @@ def _again(kind: Kind) -> str:
         return "waits; a person has to act" if kind.stalls else "waits"
     retry = kind.retry
     if retry is None:
-        return "never"
+        return "when a Secret changes" if kind.secrets else "never"
     pauses = ", ".join(f"{s} s" for s in retry.pauses_seconds)
     words = [f"{retry.times}x after {pauses}"]
     if retry.grows:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from ..objects import RETRY
+from ..objects import JOBS_ACCOUNT, RETRY
 
 Growth = Literal["memory", "ephemeral-storage"]
 
@@ -48,6 +48,8 @@ class Kind:
     """Of what waits: waiting alone does not help, a person has to act."""
     outside: bool = False
     """The remedy is no field of the spec: that it is done has to be said, with the retry annotation."""
+    secrets: Literal["named", "pull"] | None = None
+    """A Secret may be at fault: one that the spec names, or a pull secret. When it changes another attempt follows."""
 
 
 @dataclass(frozen=True)
@@ -180,8 +182,14 @@ _MODEL_AND_STORE: Mapping[str, Kind] = {
         "gated repository whose terms its account has not been granted.",
         f"the Secret that {_TOKEN} names, or access on the hub",
         outside=True,
+        secrets="named",
     ),
-    "ModelNotFound": Kind("There is no such repository, revision or directory (404).", "spec.model", outside=True),
+    "ModelNotFound": Kind(
+        "There is no such repository, revision or directory (404), or none that the token may see.",
+        "spec.model",
+        outside=True,
+        secrets="named",
+    ),
     "ModelUnreadable": Kind("The model's files are not what they should be.", "spec.model"),
     "ModelChanged": Kind("The files on the claim are not those that were inspected.", "another directory"),
     "TokenizerMissing": Kind("The model has no tokenizer that can be used.", "the model's files"),
@@ -216,6 +224,8 @@ _MODEL_AND_STORE: Mapping[str, Kind] = {
     "StorageRefused": Kind(
         "The bucket's server refuses: wrong credentials, a missing permission, no such bucket, another region.",
         "the Secret that credentialsSecretRef names, or the bucket's policy",
+        outside=True,
+        secrets="named",
     ),
     "StorageUnreachable": Kind(
         "The bucket's server cannot be reached, or answers 5xx.", "network or endpoint", _SOURCE_BUSY
@@ -255,9 +265,19 @@ _NODES_AND_CLUSTER: Mapping[str, Kind] = {
         "The attempt ran longer than it may. Time spent waiting for a node does not count.",
         "spec.build.timeoutSeconds, if it made progress",
     ),
-    "NeverStarted": Kind("The attempt waited a day for a node; the next one goes on waiting.", "", _DISRUPTED),
+    "NeverStarted": Kind(
+        "No container of the attempt could be started: it waited a day for a node, or on its node, for an image or a "
+        "volume, for as long as it may run. The next one goes on waiting.",
+        "",
+        _DISRUPTED,
+    ),
     "PolicyChanged": Kind(
         "The attempt had not begun when its policy changed; the next one has the new one.", "", _DISRUPTED
+    ),
+    "SecretChanged": Kind(
+        "The attempt could not begin for want of a Secret, and that has changed; the next one begins with it.",
+        "",
+        _DISRUPTED,
     ),
 }
 
@@ -277,14 +297,23 @@ _WAITING: Mapping[str, Kind] = {
     "WaitingForGpu": Kind("Nodes fit and their GPUs are taken.", "", waits=True),
     "WaitingForResources": Kind("Nodes fit and their memory or processors are taken.", "", waits=True),
     "PodStarting": Kind("The Pod has a node and its containers are being made.", "", waits=True),
-    "ImagePullFailed": Kind(
-        "The node cannot pull an image. The kubelet tries again by itself.",
-        "the image's name, or the pull secret of the namespace's ServiceAccount",
+    "SecretMissing": Kind(
+        "A Secret that the spec names does not exist, or lacks the key.",
+        "create the Secret, or add the key",
         waits=True,
         stalls=True,
+        secrets="named",
+    ),
+    "ImagePullFailed": Kind(
+        "The node cannot pull an image. The kubelet tries again by itself; when the namespace's pull secrets change, "
+        "the Pod is made anew with them.",
+        f"the image's name, or imagePullSecrets of the namespace's ServiceAccount {JOBS_ACCOUNT}",
+        waits=True,
+        stalls=True,
+        secrets="pull",
     ),
     "ContainerNotCreated": Kind(
-        "The kubelet cannot make a container: a Secret or key is missing, or the runtime refuses.",
+        "The kubelet cannot make a container: the runtime refuses, or what the container takes is missing.",
         "what the message names",
         waits=True,
         stalls=True,
@@ -327,7 +356,18 @@ KINDS: Mapping[str, Kind] = {reason: kind for section in SECTIONS.values() for r
 
 def retry_hint(kind: str, name: str) -> str:
     """What says that the remedy is done, where it is no field of the spec."""
-    return f" (once that is done: kubectl annotate {kind} {name} {RETRY}=$(date +%s) --overwrite)"
+    return f" (once that is done: {_retry_command(kind, name)})"
+
+
+def secrets_hint(kind: str, name: str, secrets: tuple[str, ...], *, outside: bool) -> str:
+    """What follows by itself where a Secret may be at fault."""
+    which = f"Secret {secrets[0]}" if len(secrets) == 1 else f"one of the Secrets {', '.join(secrets)}"
+    elsewhere = f"; after a remedy elsewhere: {_retry_command(kind, name)}" if outside else ""
+    return f" (tried again by itself once {which} changes{elsewhere})"
+
+
+def _retry_command(kind: str, name: str) -> str:
+    return f"kubectl annotate {kind} {name} {RETRY}=$(date +%s) --overwrite"
 
 
 def pause_seconds(failure: Failure, failures: int) -> int:

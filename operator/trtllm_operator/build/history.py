@@ -6,12 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ..api.engineartifact import AttemptRecord, EngineArtifactStatus
-from ..objects import ATTEMPT, POLICY_HASH, Obj, annotation, label
+from ..objects import ATTEMPT, POLICY_HASH, SECRETS, Obj, annotation, label
 from .attempt import Failed, Surroundings, Waiting, read
 from .failures import GROWTH, KINDS, Failure, Growth, Retry
+from .secrets import has_changed
 
 KEPT = 5
 MAX_MESSAGE = 2048
+SECRET_CHANGED = "SecretChanged"  # noqa: S105 (a reason)
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,8 @@ class History:
     """Failures by reason since the policy last changed."""
     last_policy: str | None = None
     """Hash of the policy that the last of them ran under."""
+    last_secrets: str | None = None
+    """Digest of the Secrets that the last of them was made with."""
 
     @property
     def last(self) -> AttemptRecord | None:
@@ -53,26 +57,36 @@ def recall(
     records = list(before.attempts)
     counts = dict(before.failure_counts) if before.attempt_policy in (None, policy) else {}
     known = max((r.number for r in records), default=0)
-    last_policy = before.attempt_policy
+    last_policy, last_secrets = before.attempt_policy, before.attempt_secrets
     for job in sorted(jobs, key=number):
         if number(job) <= known:
             continue
+        if records and is_of_secret(records[-1]) and has_changed(last_secrets, annotation(job, SECRETS)):
+            counts = {}
         state = read(job, [p for p in pods if label(p, ATTEMPT) == label(job, ATTEMPT)], around)
         if not isinstance(state, Failed):
             continue
         records.append(_record(job, state))
-        last_policy = annotation(job, POLICY_HASH)
+        last_policy, last_secrets = annotation(job, POLICY_HASH), annotation(job, SECRETS)
         if last_policy == policy:
             reason = state.failure.reason
             counts[reason] = counts.get(reason, 0) + 1
-    return History(tuple(records[-KEPT:]), counts, last_policy)
+    return History(tuple(records[-KEPT:]), counts, last_policy, last_secrets)
 
 
-def superseded(history: History, job: Obj, state: Waiting, now: str) -> History:
-    """With an attempt that had not begun when its policy changed, and that another one takes the place of."""
-    message = f"it had not begun ({state.reason}) when its policy changed"
-    records = (*history.records, _record(job, Failed(Failure("PolicyChanged", message), None, now)))
-    return History(records[-KEPT:], history.counts, annotation(job, POLICY_HASH))
+def superseded(history: History, job: Obj, state: Waiting, now: str, policy: str) -> History:
+    """With an attempt that had not begun when its policy, or a Secret that it waited for, changed, and that another one
+    takes the place of. `policy` is the hash of the policy now."""
+    own = annotation(job, POLICY_HASH)
+    reason, what = (SECRET_CHANGED, "a Secret") if own == policy else ("PolicyChanged", "its policy")
+    message = f"it had not begun ({state.reason}) when {what} changed"
+    records = (*history.records, _record(job, Failed(Failure(reason, message), None, now)))
+    return History(records[-KEPT:], history.counts, own, annotation(job, SECRETS))
+
+
+def is_of_secret(record: AttemptRecord) -> bool:
+    """Whether a Secret that the spec names may be to blame."""
+    return failure_of(record).kind.secrets == "named"
 
 
 def number(job: Obj) -> int:

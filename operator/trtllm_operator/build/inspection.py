@@ -10,6 +10,7 @@ from ..api.llmengine import LLMEngineSpec
 from ..config import OperatorConfig
 from ..objects import ENGINE, MANAGED, RETRY, SCRATCH, Obj, annotation, short_hash
 from .jobs import base_pod, mount_texts, owned_job, source_arguments, step_container, texts_arguments, with_model_source
+from .secrets import UNKNOWN, Secrets
 
 TIMEOUT_SECONDS = 600
 RETRY_SECONDS = 15
@@ -29,20 +30,27 @@ def texts_inspection_name(engine_name: str, texts: PersistentVolumeClaimDirector
     return f"{engine_name}-inspect-{short_hash(texts.dump())}"
 
 
-def inspection_job(owner: Obj, spec: LLMEngineSpec, config: OperatorConfig) -> dict[str, Any]:
-    """Reads the model. Needs neither the store nor a GPU; owned by the LLMEngine and gone with it."""
+def inspection_policy(spec: LLMEngineSpec) -> Policy:
+    """Where the model is inspected, and the Secret that opens its source."""
     hub, bucket = spec.model.hugging_face, spec.model.s3
-    policy = _placement(spec).model_copy(
+    return _placement(spec).model_copy(
         update={
             "token_secret_ref": hub.token_secret_ref if hub else None,
             "model_secret_ref": bucket.credentials_secret_ref if bucket else None,
         }
     )
+
+
+def inspection_job(
+    owner: Obj, spec: LLMEngineSpec, config: OperatorConfig, secrets: Secrets = UNKNOWN
+) -> dict[str, Any]:
+    """Reads the model. Needs neither the store nor a GPU; owned by the LLMEngine and gone with it."""
+    policy = inspection_policy(spec)
     pod = base_pod(policy, _volumes())
     arguments = {"model": spec.model.dump(), **source_arguments(policy)}
     container = step_container("inspect", "inspect", arguments, config, _mounts())
     with_model_source(pod, container, policy, spec.model, config)
-    return _job(owner, inspection_name(owner["metadata"]["name"], spec), pod, container)
+    return _job(owner, inspection_name(owner["metadata"]["name"], spec), pod, container, secrets)
 
 
 def texts_inspection_job(
@@ -67,8 +75,10 @@ def _mounts() -> list[dict[str, Any]]:
     return [{"name": "scratch", "mountPath": SCRATCH}, {"name": "tmp", "mountPath": "/tmp"}]  # noqa: S108 (in the Pod)
 
 
-def _job(owner: Obj, name: str, pod: dict[str, Any], container: dict[str, Any]) -> dict[str, Any]:
+def _job(
+    owner: Obj, name: str, pod: dict[str, Any], container: dict[str, Any], secrets: Secrets = UNKNOWN
+) -> dict[str, Any]:
     asked = annotation(owner, RETRY)
     labels = {MANAGED: "true", ENGINE: owner["metadata"]["name"]}
-    annotations = {RETRY: asked} if asked else None
+    annotations = {**({RETRY: asked} if asked else {}), **secrets.annotations()}
     return owned_job(owner, name, labels, {**pod, "containers": [container]}, TIMEOUT_SECONDS, annotations=annotations)

@@ -42,6 +42,7 @@ from .resources import (
     size_volumes,
     work_resources,
 )
+from .secrets import UNKNOWN, Secrets
 
 TOKEN_PATH = "/var/run/secrets/llmengine/token"  # noqa: S105 (a path)
 MODEL_SOURCE = "/model"
@@ -69,9 +70,10 @@ def attempt_job(
     runner: str,
     past: History,
     parent: Obj | None = None,
+    secrets: Secrets = UNKNOWN,
 ) -> dict[str, Any]:
     """The Job of attempt `number` (from 1). `runner` is the name of the runner's ConfigMap in the namespace, `past` the
-    attempts before, `parent` the artefact that this one is made from."""
+    attempts before, `parent` the artefact that this one is made from, `secrets` those that it depends on."""
     name = artifact["metadata"]["name"]
     labels = {MANAGED: "true", ARTIFACT: name, ATTEMPT: str(number)}
     if spec.type == "Model":
@@ -87,7 +89,7 @@ def attempt_job(
         labels,
         pod,
         spec.policy.timeout_seconds,
-        annotations={POLICY_HASH: policy_hash(artifact, spec.policy)},
+        annotations={POLICY_HASH: policy_hash(artifact, spec.policy), **secrets.annotations()},
     )
     job["metadata"]["labels"] = {**labels, **queue}
     return job

@@ -19,6 +19,7 @@ from ..objects import (
     ATTEMPT,
     NO_MATCHING_NODE,
     POLICY_HASH,
+    SECRETS,
     Obj,
     Runner,
     annotation,
@@ -31,10 +32,11 @@ from ..planning.gpu_classes import inventory, sought_class
 from ..planning.gpu_nodes import read_node
 from . import attempt, damage
 from .failures import retry_hint
-from .history import History, number, recall, superseded
+from .history import SECRET_CHANGED, History, is_of_secret, number, recall, superseded
 from .jobs import attempt_job, policy_hash
 from .progress import progress
 from .retry import after_failure
+from .secrets import UNKNOWN, Secrets, has_changed, is_watched, missing_message, outdates
 
 LOOK_AGAIN_SECONDS = 30
 """At an attempt that goes on: what its log and the cluster say of it does not come as an event of ours."""
@@ -74,6 +76,8 @@ class Snapshot:
     """Pods of ours in the namespace that were told to end and are still there."""
     claim_gone: bool = False
     """The claim that is the store does not exist, or is being deleted."""
+    secrets: Secrets = UNKNOWN
+    """Those that the next attempt depends on, while none runs."""
     checks: tuple[Obj, ...] = ()
     """Jobs that check the store's copy."""
     reports: tuple[damage.Report, ...] = ()
@@ -107,7 +111,7 @@ class _Outcome:
 def current_attempt(seen: Snapshot) -> Obj | None:
     """The Job of the attempt that goes on, if one does."""
     newest = max(seen.jobs, key=number, default=None)
-    return newest if newest is not None and not _is_finished(newest) else None
+    return newest if newest is not None and not is_finished(newest) else None
 
 
 def is_ready(artifact: Obj) -> bool:
@@ -177,14 +181,17 @@ def _outcome(seen: Snapshot, spec: EngineArtifactSpec, before: EngineArtifactSta
         return _between(seen, spec, before, past, wanted_policy)
     pods = [p for p in seen.pods if label(p, ATTEMPT) == label(newest, ATTEMPT)]
     state = attempt.read(newest, pods, around)
-    if isinstance(state, attempt.Waiting) and annotation(newest, POLICY_HASH) != wanted_policy:
-        past = superseded(past, newest, state, now)
+    if isinstance(state, attempt.Waiting) and (
+        annotation(newest, POLICY_HASH) != wanted_policy or outdates(seen.secrets, newest, state.reason)
+    ):
+        past = superseded(past, newest, state, now, wanted_policy)
         return _between(seen, spec, before, past, wanted_policy)
     facts: dict[str, Any] = {
         **_remembered(past),
         "attempt": number(newest),
         "job_name": newest["metadata"]["name"],
         "attempt_policy": annotation(newest, POLICY_HASH),
+        "attempt_secrets": annotation(newest, SECRETS),
         "start_time": newest.get("status", {}).get("startTime"),
     }
     pod = attempt.current_pod(pods)
@@ -217,14 +224,25 @@ def _start(seen: Snapshot, spec: EngineArtifactSpec, past: History, number_: int
             return _Outcome("Pending", "ParentMissing", f"{spec.inputs.parent} does not exist (yet)", facts=facts)
         if not is_ready(seen.parent):
             return _Outcome("Pending", "ParentNotReady", f"waits for {spec.inputs.parent}", facts=facts)
+    secrets, namespace = seen.secrets, seen.artifact["metadata"]["namespace"]
+    if secrets.missing:
+        why = missing_message(secrets.missing, namespace)
+        return _Outcome("Pending", "SecretMissing", why, stalled=True, again_seconds=LOOK_AGAIN_SECONDS, facts=facts)
     if missing := missing_gpu(spec, seen.nodes):
         return _Outcome("Pending", NO_MATCHING_NODE, missing, facts=facts)
     job = attempt_job(
-        seen.artifact, spec, number_, config=seen.config, runner=seen.runner.config_map, past=past, parent=seen.parent
+        seen.artifact,
+        spec,
+        number_,
+        config=seen.config,
+        runner=seen.runner.config_map,
+        past=past,
+        parent=seen.parent,
+        secrets=secrets,
     )
     create: tuple[Obj, ...] = (job,)
     if spec.type != "Model":
-        create = (runner_config_map(seen.runner, seen.artifact["metadata"]["namespace"]), job)
+        create = (runner_config_map(seen.runner, namespace), job)
     return _Outcome(
         "Pending",
         "JobCreated",
@@ -248,19 +266,27 @@ def _between(
     if past.last is None:
         return _start(seen, spec, past, before.attempt or 1)
     following = max(past.last.number + 1, before.attempt or 0)
-    lingering = tuple(j for j in seen.jobs if number(j) <= past.last.number and not _is_finished(j))
+    lingering = tuple(j for j in seen.jobs if number(j) <= past.last.number and not is_finished(j))
     if lingering:
         # Recorded first, deleted then: what follows is decided from the record once the Job is gone.
         message = f"{past.last.message} (attempt {past.last.number}; its Job is being removed)"
-        facts = {**_remembered(past), "attempt": past.last.number, "attempt_policy": past.last_policy}
+        facts = {
+            **_remembered(past),
+            "attempt": past.last.number,
+            "attempt_policy": past.last_policy,
+            "attempt_secrets": past.last_secrets,
+        }
         doomed = tuple(j for j in lingering if "deletionTimestamp" not in j["metadata"])
         return _Outcome("Pending", past.last.reason, message, delete=doomed, facts=facts)
-    if past.last_policy != wanted_policy:
+    if past.last_policy != wanted_policy or past.last.reason == SECRET_CHANGED:
         return _start(seen, spec, past, following)
+    if is_of_secret(past.last) and has_changed(past.last_secrets, seen.secrets.named):
+        return _start(seen, spec, replace(past, counts={}), following)
     return _after_failure(seen, spec, past, past.last, following)
 
 
-def _is_finished(job: Obj) -> bool:
+def is_finished(job: Obj) -> bool:
+    """Whether the Job has ended, well or not."""
     return condition_true(job, "Complete") is not None or condition_true(job, "Failed") is not None
 
 
@@ -271,12 +297,15 @@ def _after_failure(
         **_remembered(past),
         "attempt": last.number,
         "attempt_policy": past.last_policy,
+        "attempt_secrets": past.last_secrets,
         "node_name": last.node_name,
         "start_time": last.start_time,
     }
-    verdict = after_failure(spec, seen.artifact["metadata"]["name"], past, last, seen.now)
+    watched = is_watched(last.reason, seen.secrets)
+    verdict = after_failure(spec, seen.artifact["metadata"]["name"], past, last, seen.now, watched=watched)
     if verdict.wait_seconds is None:
-        return _Outcome("Failed", verdict.reason, verdict.message, stalled=True, facts=facts)
+        again = LOOK_AGAIN_SECONDS if watched else None
+        return _Outcome("Failed", verdict.reason, verdict.message, stalled=True, again_seconds=again, facts=facts)
     if verdict.wait_seconds <= 0:
         return _start(seen, spec, past, following)
     return _Outcome("Pending", verdict.reason, verdict.message, again_seconds=verdict.wait_seconds, facts=facts)

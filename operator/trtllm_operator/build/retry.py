@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from ..api.engineartifact import AttemptRecord, EngineArtifactSpec
-from .failures import Failure, Retry, pause_seconds, retry_hint
+from .failures import Failure, Retry, pause_seconds, retry_hint, secrets_hint
 from .history import History, failure_of
 from .resources import describe_growth, own_limit
+from .secrets import named_secrets
 
 
 @dataclass(frozen=True)
@@ -20,14 +21,16 @@ class Verdict:
     """Until the next attempt, not positive when it is due; None: there is none by itself."""
 
 
-def after_failure(spec: EngineArtifactSpec, name: str, past: History, last: AttemptRecord, now: datetime) -> Verdict:
-    """What follows `last`, the last attempt at artefact `name`; `past` counts it already."""
+def after_failure(
+    spec: EngineArtifactSpec, name: str, past: History, last: AttemptRecord, now: datetime, *, watched: bool = False
+) -> Verdict:
+    """What follows `last`, the last attempt at artefact `name`; `past` counts it already. `watched`: a change of a
+    Secret would be noticed."""
     failure, times = failure_of(last), past.counts.get(last.reason, 0)
     retry = failure.kind.retry
     final = None if retry is None else _final(spec, past, failure, retry, times, last.number)
     if retry is None or final is not None:
-        hint = retry_hint("eart", name) if failure.kind.outside else ""
-        return Verdict(failure.reason, failure.message + (final or hint), None)
+        return Verdict(failure.reason, failure.message + (final or _hint(spec, name, failure, watched)), None)
     pause = pause_seconds(failure, max(times, 1))
     ended = datetime.fromisoformat(last.end_time) if last.end_time else now
     counted = f" of {spec.policy.max_attempts}" if retry.counted else ""
@@ -35,6 +38,12 @@ def after_failure(spec: EngineArtifactSpec, name: str, past: History, last: Atte
     follows = f"(attempt {last.number}{counted}; the next begins {pause} s after this one failed{bigger})"
     left = (ended + timedelta(seconds=pause) - now).total_seconds()
     return Verdict(failure.reason, f"{failure.message} {follows}", left)
+
+
+def _hint(spec: EngineArtifactSpec, name: str, failure: Failure, watched: bool) -> str:
+    if watched:
+        return secrets_hint("eart", name, named_secrets(spec.policy), outside=failure.kind.outside)
+    return retry_hint("eart", name) if failure.kind.outside else ""
 
 
 def _final(

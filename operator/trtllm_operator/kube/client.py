@@ -21,6 +21,7 @@ Propagation = Literal["Background", "Foreground", "Orphan"]
 #: Objects in one page of a LIST.
 PAGE = 500
 _APPLY_TYPE = "application/apply-patch+yaml"
+_METADATA_TYPE = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 
 
 class Call(NamedTuple):
@@ -104,6 +105,20 @@ class Client:
     async def get(self, resource: Resource, namespace: str, name: str, *, urgent: bool = False) -> Obj:
         """One object. Raises a not-found `ApiError` where it, or its kind, is not there."""
         return await self._json("get", "GET", resource, resource.path(namespace, name), urgent=urgent)
+
+    async def version(self, resource: Resource, namespace: str, name: str) -> str | None:
+        """What changes whenever the object does, or another one has its name; None where there is none.
+
+        Only metadata are asked for, and nothing else of them is kept.
+        """
+        path = resource.path(namespace, name)
+        try:
+            meta = (await self._json("get", "GET", resource, path, accept=_METADATA_TYPE))["metadata"]
+        except ApiError as error:
+            if error.is_not_found:
+                return None
+            raise
+        return f"{meta['uid']}/{meta['resourceVersion']}"
 
     async def pages(
         self,
@@ -245,12 +260,13 @@ class Client:
         content_type: str = "application/json",
         params: dict[str, str] | None = None,
         urgent: bool = False,
+        accept: str = "*/*",
     ) -> bytes:
         """One request; `urgent` ones (the Lease) do not wait with the others."""
         if urgent:
-            return await self._send(verb, method, resource, path, body, content_type, params)
+            return await self._send(verb, method, resource, path, body, content_type, params, accept)
         async with self.pause.turn():
-            return await self._send(verb, method, resource, path, body, content_type, params)
+            return await self._send(verb, method, resource, path, body, content_type, params, accept)
 
     async def _send(
         self,
@@ -261,6 +277,7 @@ class Client:
         body: Obj | None,
         content_type: str,
         params: dict[str, str] | None,
+        accept: str,
     ) -> bytes:
         if self._session is None:
             self._session = self.new_session()
@@ -272,7 +289,7 @@ class Client:
                 self.config.server + path,
                 json=body,
                 params=params,
-                headers={"Content-Type": content_type} if body is not None else None,
+                headers={"Accept": accept, **({"Content-Type": content_type} if body is not None else {})},
                 timeout=aiohttp.ClientTimeout(total=self._timeout_seconds),
             ) as response:
                 raw = await response.read()

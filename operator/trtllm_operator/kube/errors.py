@@ -60,6 +60,11 @@ class ApiError(Exception):
         return self.status == 404
 
     @property
+    def is_forbidden(self) -> bool:
+        """We have no right to that."""
+        return self.status == 403
+
+    @property
     def is_conflict(self) -> bool:
         """Somebody else was first: another resourceVersion, uid or field manager. Look again."""
         return self.status == 409 and not self.is_already_exists

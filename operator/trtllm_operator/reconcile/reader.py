@@ -94,10 +94,10 @@ class Reader:
         return replace(seen, kv_cache_tokens=found)
 
     async def hear_volumes(self, seen: EngineSnapshot) -> EngineSnapshot:
-        """The snapshot with what the cluster says of volumes that server Pods wait for."""
+        """The snapshot with what the cluster says of volumes that Pods of servers and inspections wait for."""
         uid, now = str(seen.engine["metadata"]["uid"]), self.clock()
         before, said = self._volumes.pop(uid, {}), dict[str, tuple[float, str | None]]()
-        for pod in seen.pods:
+        for pod in (*seen.pods, *seen.inspection_pods):
             if waits_for_volumes(pod):
                 name = str(pod["metadata"]["uid"])
                 last = before.get(name)

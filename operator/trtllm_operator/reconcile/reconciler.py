@@ -22,6 +22,7 @@ from .engine_plan import plan as plan_engine
 from .observe import observe_artifact, observe_engine, observe_shared
 from .reader import Reader
 from .resources import ENGINE_ARTIFACT, LLM_ENGINE, Key
+from .secret_reader import SecretReader
 from .shared import unneeded
 
 log = logging.getLogger(__name__)
@@ -43,6 +44,7 @@ class Reconciler:
     config: OperatorConfig
     runner: Runner
     reader: Reader
+    secrets: SecretReader
     now: Callable[[], datetime] = utc_now
 
     async def reconcile(self, key: Key) -> float | None:
@@ -67,8 +69,8 @@ class Reconciler:
                 runner=self.runner,
                 now=self.now(),
             )
-            seen = await self.reader.hear_volumes(await self.reader.hear_servers(seen))
-            plan = plan_engine(seen)
+            seen = await self.secrets.look_for_inspection(seen)
+            plan = plan_engine(await self.reader.hear_volumes(await self.reader.hear_servers(seen)))
             await self._create(plan.create)
             for wanted in plan.apply:
                 await self.applier.apply(dict(wanted))
@@ -96,7 +98,7 @@ class Reconciler:
                 )
                 await self._collect(artifact, collection)
                 return collection.again_seconds
-            plan = plan_artifact(await self.reader.listen(seen))
+            plan = plan_artifact(await self.secrets.look(await self.reader.listen(seen)))
             await self._create(plan.create)
             if plan.create and left:
                 continue

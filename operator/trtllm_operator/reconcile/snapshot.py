@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from ..api.llmengine import LLMEngineSpec
+from ..build.secrets import UNKNOWN, Secrets
 from ..catalog import Catalog
 from ..config import OperatorConfig
 from ..objects import Obj, Runner
@@ -46,7 +47,9 @@ class EngineSnapshot:
     kv_cache_tokens: Mapping[str, int] = field(default_factory=dict)
     """What the KV cache of a revision's servers holds, by the revision's name, where their log was read."""
     volume_events: Mapping[str, str] = field(default_factory=dict)
-    """Why a volume of a server Pod cannot be attached or mounted, by the Pod's uid."""
+    """Why a volume of a server's or an inspection's Pod cannot be attached or mounted, by the Pod's uid."""
+    secrets: Secrets = UNKNOWN
+    """Those that the inspection of the model depends on, until there has been one."""
 
 
 @dataclass(frozen=True)

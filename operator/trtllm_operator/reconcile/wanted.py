@@ -10,8 +10,10 @@ from ..api.common import PersistentVolumeClaimDirectory
 from ..api.llmengine import InspectedTexts, LLMEngineSpec, LLMEngineStatus, ResolvedModel
 from ..build import attempt
 from ..build.chain import calibration_texts, chain
-from ..build.failures import Failure, pause_seconds, retry_hint
-from ..build.inspection import RETRY_SECONDS, inspection_job, source_hash, texts_inspection_job
+from ..build.failures import Failure, pause_seconds, retry_hint, secrets_hint
+from ..build.inspection import RETRY_SECONDS, inspection_job, inspection_policy, source_hash, texts_inspection_job
+from ..build.plan import LOOK_AGAIN_SECONDS
+from ..build.secrets import UNKNOWN, Secrets, is_watched, missing_message, named_secrets, outdates
 from ..catalog import Release, UnknownRelease
 from ..objects import NO_MATCHING_NODE, RETRY, Obj, annotation
 from ..planning.claims import ClaimVerdict, judge_claim
@@ -67,32 +69,52 @@ def resolve_model(seen: EngineSnapshot, spec: LLMEngineSpec, status: LLMEngineSt
     known = status.model
     if known and known.source_hash == source_hash(spec):
         return known
-    made = inspection_job(seen.engine, spec, seen.config)
-    done = inspect(seen, made, "InspectingModel", "the model's config and tensor headers")
+    secrets, named = seen.secrets, named_secrets(inspection_policy(spec))
+    made = inspection_job(seen.engine, spec, seen.config, secrets)
+    done = inspect(seen, made, "InspectingModel", "the model's config and tensor headers", secrets, named)
     return done if isinstance(done, Wait) else _resolved(seen.inspections[made["metadata"]["name"]], spec, done.result)
 
 
-def inspect(seen: EngineSnapshot, wanted: Obj, reading: str, what: str) -> attempt.Succeeded | Wait:
-    """What came of an inspection Job, which is made where it is not there. `reading` is the reason while it runs."""
+def inspect(
+    seen: EngineSnapshot,
+    wanted: Obj,
+    reading: str,
+    what: str,
+    secrets: Secrets = UNKNOWN,
+    named: tuple[str, ...] = (),
+) -> attempt.Succeeded | Wait:
+    """What came of an inspection Job, which is made where it is not there. `reading` is the reason while it runs,
+    `named` are the Secrets that it mounts."""
     job = seen.inspections.get(wanted["metadata"]["name"])
+    if job is None and secrets.missing:
+        why = missing_message(secrets.missing, seen.engine["metadata"]["namespace"])
+        return Wait("SecretMissing", why, stalled=True, again_seconds=LOOK_AGAIN_SECONDS)
     if job is None:
         return Wait(reading, f"{what} are about to be read", create=(wanted,))
     if "deletionTimestamp" in job["metadata"]:
         return Wait(reading, "an earlier inspection is being removed")
-    match attempt.read(job, pods_of(job, seen.inspection_pods)):
+    pods = pods_of(job, seen.inspection_pods)
+    newest = attempt.current_pod(pods)
+    said = seen.volume_events.get(newest["metadata"]["uid"]) if newest else None
+    match attempt.read(job, pods, attempt.Surroundings(volume_events=said)):
         case attempt.Waiting(reason, message, stuck):
-            return Wait(reason, f"inspection: {message}", stalled=stuck)
+            outdated = (job,) if outdates(secrets, job, reason) else ()
+            told = f"inspection: {message}"
+            return Wait(reason, told, stalled=stuck, delete=outdated, again_seconds=LOOK_AGAIN_SECONDS)
         case attempt.Running(_, node):
             return Wait(reading, f"reading {what} on node {node}")
         case attempt.Failed(failure, _, time):
-            return _inspection_failed(seen, job, failure, time, reading, what)
+            if annotation(job, RETRY) != annotation(seen.engine, RETRY) or outdates(secrets, job, failure.reason):
+                return Wait(reading, f"{what} are about to be read again", delete=(job,))
+            if is_watched(failure.reason, secrets):
+                hint = secrets_hint("llmengine", seen.engine["metadata"]["name"], named, outside=failure.kind.outside)
+                return Wait(failure.reason, failure.message + hint, stalled=True, again_seconds=LOOK_AGAIN_SECONDS)
+            return _inspection_failed(seen, job, failure, time)
         case attempt.Succeeded() as done:
             return done
 
 
-def _inspection_failed(seen: EngineSnapshot, job: Obj, failure: Failure, time: str, reading: str, what: str) -> Wait:
-    if annotation(job, RETRY) != annotation(seen.engine, RETRY):
-        return Wait(reading, f"{what} are about to be read again", delete=(job,))
+def _inspection_failed(seen: EngineSnapshot, job: Obj, failure: Failure, time: str) -> Wait:
     if not failure.retryable:
         hint = retry_hint("llmengine", seen.engine["metadata"]["name"]) if failure.kind.outside else ""
         refused = failure.reason in ("ModelUnreadable", "CalibrationUnreadable")

@@ -6,6 +6,7 @@ Jobs, Deployments, the garbage collector and namespaces are the real controller-
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import json
 from collections import Counter
@@ -23,8 +24,9 @@ from tests.cluster.gpus import labels as gpu_labels
 from tests.integration.chaos.steps import Workshop
 from trtllm_operator.kube.client import Client
 from trtllm_operator.kube.errors import ApiError
-from trtllm_operator.kube.resource import NODE, POD, Obj
+from trtllm_operator.kube.resource import NODE, POD, SECRET, Obj
 from trtllm_operator.objects import ARTIFACT, ATTEMPT, MANAGED, label
+from trtllm_operator.runner.report import StepError
 
 LOOK_SECONDS = 0.1
 HEARTBEAT_SECONDS = 5
@@ -232,22 +234,37 @@ class Kubelets:
                 self.order.append((pod["metadata"]["namespace"], artifact))
 
     async def _finish(self, pod: Obj) -> None:
-        reports = await asyncio.to_thread(self.workshop(pod["metadata"]["namespace"]).run, pod)
+        failure: StepError | None = None
+        reports: dict[str, dict[str, Any]] = {}
+        try:
+            workshop = self.workshop(pod["metadata"]["namespace"])
+            reports = await asyncio.to_thread(workshop.run, pod, await self._token(pod))
+        except StepError as error:
+            failure = error
 
         def ended(container: Obj) -> Obj:
-            said = json.dumps({"result": reports[container["name"]]})
-            terminated = {"exitCode": 0, "reason": "Completed", "message": said, "finishedAt": now()}
+            report = failure.report() if failure else {"result": reports[container["name"]]}
+            code, reason = (64, "Error") if failure else (0, "Completed")
+            terminated = {"exitCode": code, "reason": reason, "message": json.dumps(report), "finishedAt": now()}
             return _container(container, {"terminated": terminated})
 
         spec = pod["spec"]
         status = {
-            "phase": "Succeeded",
+            "phase": "Failed" if failure else "Succeeded",
             "startTime": pod["status"]["startTime"],
             "conditions": [_condition("Initialized", True), _condition("Ready", False)],
             "initContainerStatuses": [ended(c) for c in spec.get("initContainers") or ()],
             "containerStatuses": [ended(c) for c in spec["containers"]],
         }
         await self._say(pod, status)
+
+    async def _token(self, pod: Obj) -> str | None:
+        """What the Secret holds that the Pod mounts for the hub."""
+        mounted = next((v["secret"] for v in pod["spec"]["volumes"] if v["name"] == "token"), None)
+        if mounted is None:
+            return None
+        secret = await self._client.get(SECRET, pod["metadata"]["namespace"], mounted["secretName"])
+        return base64.b64decode(secret["data"][mounted["items"][0]["key"]]).decode()
 
     async def _say(self, pod: Obj, status: Mapping[str, Any]) -> None:
         meta = {key: pod["metadata"][key] for key in ("namespace", "name", "uid")}

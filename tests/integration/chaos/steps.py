@@ -16,6 +16,7 @@ from typing import Any
 
 from tests.unit.reconcile.simulation import REPORT
 from trtllm_operator.kube.resource import Obj
+from trtllm_operator.runner.report import StepError
 from trtllm_operator.steps import publish as steps
 from trtllm_operator.steps.store import Content
 from trtllm_operator.steps.volume_store import VolumeStore
@@ -33,6 +34,8 @@ class Workshop:
         self.root = directory / "store"
         self.root.mkdir(parents=True)
         self.builds: Counter[str] = Counter()
+        self.accepted: dict[str, tuple[str, ...]] = {}
+        """Tokens that the hub takes of a container; of one that is not named, any or none."""
         self._directory = directory
         self._one_at_a_time = threading.Lock()
         """Of this process: which Pod it plays is told to the steps in its environment."""
@@ -50,13 +53,16 @@ class Workshop:
         staging = self.root / ".staging"
         return sorted(p.name for p in staging.iterdir()) if staging.is_dir() else []
 
-    def run(self, pod: Obj) -> dict[str, dict[str, Any]]:
-        """The report of each container of a Pod whose every container succeeds."""
+    def run(self, pod: Obj, token: str | None = None) -> dict[str, dict[str, Any]]:
+        """The report of each container of a Pod whose every container succeeds; StepError where one does not."""
         scratch = self._directory / pod["metadata"]["uid"]
         scratch.mkdir()
         containers = [*(pod["spec"].get("initContainers") or ()), *pod["spec"]["containers"]]
         with self._one_at_a_time:
             os.environ["POD_UID"] = pod["metadata"]["uid"]
+            for container in containers:
+                if token not in self.accepted.get(container["name"], (token,)):
+                    raise StepError("DownloadRefused", "HTTP 401: check the Secret")
             return {c["name"]: self._container(c, scratch) for c in containers}
 
     def _container(self, container: Obj, scratch: Path) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from trtllm_operator.kube.client import Client
 from trtllm_operator.kube.config import ClusterConfig
 from trtllm_operator.kube.diff import canonical_quantity
 from trtllm_operator.kube.errors import ApiError
-from trtllm_operator.kube.resource import CONFIG_MAP, NAMESPACE, Obj, Resource
+from trtllm_operator.kube.resource import CONFIG_MAP, NAMESPACE, SECRET, Obj, Resource
 
 pytestmark = pytest.mark.apiserver
 QUOTA = Resource("", "v1", "resourcequotas", "ResourceQuota")
@@ -181,3 +181,29 @@ async def test_quantities_come_back_as_we_write_them(client: Client, namespace: 
     hard = (await client.apply(QUOTA, quota))["spec"]["hard"]
     back = [hard[f"requests.example.dev/q{index}"] for index in range(len(written))]
     assert back == [canonical_quantity(text) for text in written]
+
+
+async def test_a_version_tells_a_change_and_is_asked_for_without_the_content(
+    client: Client, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers: list[Obj] = []
+    asked = client._json
+
+    async def listening(*call: Any, **request: Any) -> Obj:
+        answers.append(await asked(*call, **request))
+        return answers[-1]
+
+    monkeypatch.setattr(client, "_json", listening)
+    assert await client.version(SECRET, namespace, "token") is None
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": namespace, "name": "token"}}
+    created = await client.create(SECRET, secret | {"stringData": {"token": "one"}})
+    answers.clear()
+    first = await client.version(SECRET, namespace, "token")
+    assert [(a["kind"], "data" in a) for a in answers] == [("PartialObjectMetadata", False)]
+    assert first == await client.version(SECRET, namespace, "token")
+    await client.apply(SECRET, secret | {"stringData": {"token": "two"}})
+    second = await client.version(SECRET, namespace, "token")
+    await client.delete(SECRET, created)
+    await client.create(SECRET, secret | {"stringData": {"token": "two"}})
+    third = await client.version(SECRET, namespace, "token")
+    assert len({first, second, third}) == 3

@@ -71,6 +71,8 @@ def test_the_operator_may_watch_what_it_watches(installed: Kubectl, resource: An
         ("delete", "jobs.batch"),
         ("create", "configmaps"),
         ("get", "pods/log"),
+        ("get", "secrets"),
+        ("get", "serviceaccounts"),
         *[
             (verb, resource)
             for verb in ("create", "patch", "delete")
@@ -85,9 +87,10 @@ def test_the_operator_may_do_its_work_in_every_namespace(installed: Kubectl, ver
 @pytest.mark.parametrize(
     ("verb", "resource", "namespace"),
     [
-        ("get", "secrets", "team-a"),
         ("list", "secrets", ""),
-        ("get", "secrets", NAMESPACE),
+        ("list", "secrets", "team-a"),
+        ("watch", "secrets", "team-a"),
+        ("patch", "secrets", "team-a"),
         ("create", "pods", "team-a"),
         ("create", "pods/exec", "team-a"),
         ("patch", "llmengines.llmengine.dev", "team-a"),

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from trtllm_operator.build.plan import Plan, Said, plan
+from trtllm_operator.build.secrets import Secrets
+from trtllm_operator.objects import SECRETS
 
-from .test_plan import POLICY, condition, names, policy_of, snapshot
+from .test_plan import POLICY, condition, names, policy_of, snapshot, with_status
 from .world import NOW, ended, engine_artifact, failed, job, pod, running, stamp, waiting
 
 
@@ -152,13 +155,125 @@ def test_c93_an_image_that_cannot_be_pulled_is_said_at_once_and_recovers_by_itse
     assert condition(plan(snapshot(jobs=(job(1, POLICY),), pods=(pulled,))), "Stalled")["status"] == "False"
 
 
-def test_c94_a_refused_download_is_not_repeated_until_a_person_acts() -> None:
+def test_c94_a_refused_download_that_no_secret_opens_is_not_repeated_until_a_person_acts() -> None:
     refused = pod(1, containerStatuses=[ended("publish", 64, told("DownloadRefused", "HTTP 403: gated"))])
     made = after(refused, seconds=9999)
     assert (made.create, condition(made, "Stalled")["reason"]) == ((), "DownloadRefused")
     asked = engine_artifact()
     asked["metadata"]["annotations"] = {"llmengine.dev/retry": "1"}
     assert names(after(refused, artifact=asked).create)[-1] == "engine-1-2"
+
+
+def with_token(**more: Any) -> dict[str, Any]:
+    return {**engine_artifact(tokenSecretRef={"name": "hub-token"}), **more}
+
+
+def seeing(named: str | None, pull: str | None = "p1", missing: tuple[str, ...] = ()) -> Secrets:
+    return Secrets(named, pull, missing)
+
+
+def made_with(number: int, secrets: Secrets, artifact: dict[str, Any], status: dict[str, Any] | None = None) -> Any:
+    made = job(number, policy_of(artifact), status)
+    made["metadata"]["annotations"] |= secrets.annotations()
+    return made
+
+
+@pytest.mark.parametrize("reason", ["DownloadRefused", "ModelNotFound", "StorageRefused"])
+def test_c94_what_was_refused_is_tried_again_once_the_secret_has_changed(reason: str) -> None:
+    artifact = with_token()
+    refused = pod(1, containerStatuses=[ended("publish", 64, told(reason, "HTTP 401: the token is wrong"))])
+    first = made_with(1, seeing("v1"), artifact, failed(9999))
+
+    def then(secrets: Secrets, **seen: Any) -> Plan:
+        return plan(snapshot(artifact=seen.pop("artifact", artifact), secrets=secrets, **seen))
+
+    unchanged = then(seeing("v1", pull="p2"), jobs=(first,), pods=(refused,))
+    assert (unchanged.create, condition(unchanged, "Stalled")["reason"]) == ((), reason)
+    assert unchanged.again_seconds == 30, "a change is noticed within a minute"
+    assert "once Secret hub-token changes" in condition(unchanged, "Stalled")["message"]
+    assert unchanged.status["attemptSecrets"] == "v1"
+    remembered = with_status(unchanged, artifact)
+    again = then(seeing("v1"), artifact=remembered)
+    assert (again.create, again.status) == ((), unchanged.status), "nothing is written at rest, the Job gone or not"
+    corrected = then(seeing("v2"), artifact=remembered)
+    assert names(corrected.create)[-1] == "engine-1-2"
+    assert corrected.create[-1]["metadata"]["annotations"][SECRETS] == "v2"
+    second = made_with(2, seeing("v2"), artifact, failed())
+    still = pod(2, containerStatuses=[ended("publish", 64, told(reason, "HTTP 401: the token is wrong"))])
+    refused_again = then(seeing("v2"), artifact=remembered, jobs=(second,), pods=(still,))
+    assert (refused_again.create, refused_again.status["failureCounts"]) == ((), {reason: 1}), "counted anew"
+
+
+def test_c94_an_attempt_that_recorded_no_secret_is_made_once_more_and_one_that_cannot_be_compared_is_not() -> None:
+    """Of an operator that kept no record; and without the right to look."""
+    artifact = with_token()
+    refused = pod(1, containerStatuses=[ended("publish", 64, told("DownloadRefused"))])
+    unrecorded = job(1, policy_of(artifact), failed(9999))
+    seen = snapshot(artifact=artifact, jobs=(unrecorded,), pods=(refused,), secrets=seeing("v1"))
+    assert names(plan(seen).create)[-1] == "engine-1-2"
+    blind = plan(replace(seen, secrets=Secrets()))
+    assert (blind.create, blind.again_seconds) == ((), None)
+    assert "kubectl annotate eart engine-1 llmengine.dev/retry" in condition(blind, "Stalled")["message"]
+
+
+def test_c94_a_changed_secret_is_no_reason_to_repeat_what_failed_otherwise() -> None:
+    artifact = with_token()
+    crashed = pod(1, initContainerStatuses=[ended("build", 139)])
+    jobs = (made_with(1, seeing("v1"), artifact, failed(9999)),)
+    made = plan(snapshot(artifact=artifact, jobs=jobs, pods=(crashed,), secrets=seeing("v2")))
+    assert (made.create, made.again_seconds) == ((), None)
+
+
+def test_c94_without_its_secret_no_attempt_begins() -> None:
+    made = plan(snapshot(artifact=with_token(), secrets=seeing("v0", missing=("hub-token",))))
+    assert (made.create, made.again_seconds) == ((), 30)
+    assert condition(made, "Stalled")["reason"] == "SecretMissing"
+    assert "Secret hub-token does not exist in namespace team" in condition(made, "Stalled")["message"]
+
+
+def test_c94_a_missing_key_is_named_and_the_pod_made_anew_once_it_is_there() -> None:
+    artifact = with_token()
+    stuck = pod(1, initContainerStatuses=[waiting("stage", "PodInitializing")])
+    stuck["spec"]["volumes"].append({"name": "token", "secret": {"secretName": "hub-token"}})
+    word = 'MountVolume.SetUp failed for volume "token" : references non-existent secret key: token'
+    jobs = (made_with(1, seeing("v1"), artifact),)
+
+    def then(named: str) -> Plan:
+        said = Said(volume_events=word)
+        return plan(snapshot(artifact=artifact, jobs=jobs, pods=(stuck,), secrets=seeing(named), said=said))
+
+    unchanged = then("v1")
+    assert (unchanged.delete, unchanged.again_seconds) == ((), 30)
+    assert condition(unchanged, "Stalled")["reason"] == "SecretMissing"
+    assert "non-existent secret key: token" in condition(unchanged, "Stalled")["message"]
+    assert "Secret hub-token" in condition(unchanged, "Stalled")["message"]
+    corrected = then("v2")
+    assert names(corrected.delete) == ["engine-1-1"]
+    assert corrected.status["attempts"][0]["reason"] == "SecretChanged"
+    after_that = plan(snapshot(artifact=with_status(corrected, artifact), secrets=seeing("v2")))
+    assert names(after_that.create)[-1] == "engine-1-2", "at once"
+
+
+def test_c93_an_attempt_whose_image_cannot_be_pulled_is_made_anew_with_other_pull_secrets() -> None:
+    artifact = engine_artifact()
+    stuck = pod(1, initContainerStatuses=[waiting("stage", "ImagePullBackOff", "unauthorized")])
+    jobs = (made_with(1, seeing(None, "p1"), artifact),)
+    unchanged = plan(snapshot(jobs=jobs, pods=(stuck,), secrets=seeing(None, "p1")))
+    assert (unchanged.delete, unchanged.again_seconds) == ((), 30)
+    changed = plan(snapshot(jobs=jobs, pods=(stuck,), secrets=seeing(None, "p2")))
+    assert names(changed.delete) == ["engine-1-1"]
+    pulled = pod(1, initContainerStatuses=[running("stage")])
+    assert plan(snapshot(jobs=jobs, pods=(pulled,), secrets=seeing(None, "p2"))).delete == (), "not once it runs"
+
+
+def test_c93_a_pod_that_never_started_within_its_deadline_is_waited_for_again() -> None:
+    late = pod(1, reason="DeadlineExceeded", initContainerStatuses=[waiting("stage", "ImagePullBackOff")])
+    late["spec"]["activeDeadlineSeconds"] = 3600
+    made = after(late, seconds=11)
+    assert names(made.create)[-1] == "engine-1-2"
+    assert made.status["attempts"][0]["reason"] == "NeverStarted"
+    ran = pod(1, reason="DeadlineExceeded", initContainerStatuses=[running("stage")])
+    assert condition(after(ran, seconds=11), "Stalled")["reason"] == "DeadlineExceeded"
 
 
 def test_c95_a_rate_limit_waits_as_asked_and_uses_up_no_attempt() -> None:

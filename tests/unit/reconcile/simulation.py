@@ -11,11 +11,16 @@ import copy
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from trtllm_operator.api.engineartifact import EngineArtifactSpec, Policy
+from trtllm_operator.api.llmengine import LLMEngineSpec
 from trtllm_operator.build.collection import FINALIZER, plan_collection
+from trtllm_operator.build.inspection import inspection_policy
 from trtllm_operator.build.plan import plan as plan_artifact
+from trtllm_operator.build.secrets import Secrets, digest, named_secrets
 from trtllm_operator.catalog import load_catalog
 from trtllm_operator.kube.cache import Cache
 from trtllm_operator.kube.resource import (
@@ -37,6 +42,10 @@ from ..build.world import CONFIG, NOW, RUNNER, node
 
 CATALOG = load_catalog()
 NAMESPACE = "team"
+TOKEN = "hub-token"
+GATED = {"huggingFace": {"repo": "meta-llama/Llama-3.2-1B", "revision": "main", "tokenSecretRef": {"name": TOKEN}}}
+"""A model that the Secret opens."""
+REFUSED = {"reason": "DownloadRefused", "message": "401: check Secret hub-token", "retryable": False}
 REPORT: dict[str, Any] = {
     "revision": "c" * 40,
     "largestFileBytes": 100 << 20,
@@ -101,6 +110,12 @@ class World:
         self.damaged: set[str] = set()
         self.builds: Counter[str] = Counter()
         self.texts = "e" * 64
+        self.secrets: Counter[str] = Counter()
+        """Their versions."""
+        self.missing_secrets: set[str] = set()
+        """Those that do not exist; all others that are named do."""
+        self.pull_secrets: tuple[str, ...] = ()
+        """Those of the ServiceAccount."""
         self._by_kind: dict[str, Resource] = {r.kind: r for r in RESOURCES}
         for made in (
             node("a100", "NVIDIA-A100-SXM4-80GB", "8.0", 81920),
@@ -162,6 +177,22 @@ class World:
     def pass_time(self, seconds: float) -> None:
         self.now = datetime.fromtimestamp(self.now.timestamp() + seconds, UTC)
 
+    def change_secret(self, name: str = TOKEN) -> None:
+        """A person makes a Secret, or puts another value into it."""
+        self.version += 1
+        self.secrets[name] = self.version
+        self.missing_secrets.discard(name)
+
+    def secrets_of(self, policy: Policy) -> Secrets:
+        """Those that an attempt depends on, as they are now."""
+        named = {name: self._secret(name) for name in named_secrets(policy)}
+        missing = tuple(name for name, version in named.items() if version is None)
+        pull = digest({name: self._secret(name) for name in self.pull_secrets})
+        return Secrets(digest(named) if named else None, pull, missing)
+
+    def _secret(self, name: str) -> str | None:
+        return None if name in self.missing_secrets else str(self.secrets[name])
+
     # What the operator does; the same order of writes as reconcile.reconciler.
 
     def reconcile(self) -> int:
@@ -184,9 +215,10 @@ class World:
         found = self.get(LLM_ENGINE, name)
         if found is None:
             return
-        plan = plan_engine(
-            observe_engine(found, self.cache, catalog=CATALOG, config=CONFIG, runner=RUNNER, now=self.now)
-        )
+        seen = observe_engine(found, self.cache, catalog=CATALOG, config=CONFIG, runner=RUNNER, now=self.now)
+        if isinstance(seen.spec, LLMEngineSpec):
+            seen = replace(seen, secrets=self.secrets_of(inspection_policy(seen.spec)))
+        plan = plan_engine(seen)
         self._create(plan.create)
         for wanted in plan.apply:
             self._apply(wanted)
@@ -216,7 +248,8 @@ class World:
                 self.writes += 1
                 self._gone(ENGINE_ARTIFACT, released)
             return
-        plan = plan_artifact(seen)
+        secrets = self.secrets_of(EngineArtifactSpec.model_validate(found["spec"]).policy)
+        plan = plan_artifact(replace(seen, secrets=secrets))
         self._create(plan.create)
         self._apply_status(found, plan.status)
         self._delete(plan.delete)
@@ -391,6 +424,12 @@ class World:
         self.pass_time(1)
         name = f"{job['metadata']['name']}-pod-{len(pods)}"
         self.put({**newest, "metadata": {**meta, "name": name}, "status": {}})
+
+    def refuse_image(self, job: Obj) -> None:
+        """The Job's Pod waits on a node that cannot pull its image."""
+        waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "unauthorized"}}
+        for pod in self.running_pods_of(job):
+            self.set_status(pod, {"containerStatuses": [{"name": "fetch", "image": "i", "state": waiting}]})
 
     def lose_pod(self, job: Obj) -> None:
         for pod in self.pods_of(job):

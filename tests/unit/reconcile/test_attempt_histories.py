@@ -1,5 +1,5 @@
-"""Random histories of attempts: every reason of the table, disruptions, lost Pods, changed policies and time in any
-order, with what must always hold of how often, how big and after what an attempt follows another."""
+"""Random histories of attempts: every reason of the table, disruptions, lost Pods, changed policies and Secrets, and
+time in any order, with what must always hold of how often, how big and after what an attempt follows another."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from trtllm_operator.build.failures import KINDS, SECTIONS
-from trtllm_operator.kube.resource import JOB, Obj
-from trtllm_operator.objects import ARTIFACT, ATTEMPT, POLICY_HASH, annotation, label
+from trtllm_operator.kube.resource import JOB, POD, Obj
+from trtllm_operator.objects import ARTIFACT, ATTEMPT, POLICY_HASH, SECRETS, annotation, label
 from trtllm_operator.reconcile.resources import ENGINE_ARTIFACT, LLM_ENGINE
 
-from .simulation import World, engine
+from .simulation import GATED, World, engine
 
 TOLD = sorted(r for r, k in KINDS.items() if not k.waits and r not in SECTIONS["Servers"])
 """What a step can end with."""
@@ -34,7 +34,7 @@ class Attempts(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.world.put(engine("one", targets=[H100]))
+        self.world.put(engine("one", targets=[H100], model=GATED))
         self.world.reconcile()
         self.world.start_jobs()
         for job in self.world.unfinished_jobs():
@@ -109,7 +109,24 @@ class Attempts(RuleBasedStateMachine):
 
     @rule(attempts=st.integers(1, 4))
     def change_the_policy(self, attempts: int) -> None:
-        self.world.put(engine("one", targets=[H100], build={"maxAttempts": attempts}))
+        self.world.put(engine("one", targets=[H100], model=GATED, build={"maxAttempts": attempts}))
+
+    @rule()
+    def the_secret_is_corrected(self) -> None:
+        self.world.change_secret()
+
+    @rule(index=INDEX)
+    def the_image_cannot_be_pulled(self, index: int) -> None:
+        if job := self.going_on(index):
+            self.world.refuse_image(job)
+
+    @rule(name=st.sampled_from(["regcred", "other"]))
+    def the_pull_secret_is_corrected(self, name: str) -> None:
+        self.world.pull_secrets = tuple(sorted({*self.world.pull_secrets, name}))
+        self.world.change_secret(name)
+        self.world.settle()
+        stuck = [p for p in self.world.find(POD) if "ImagePullBackOff" in str(p["status"]) and label(p, ATTEMPT)]
+        assert not stuck, "what waited for a pull secret is made anew with it"
 
     @rule(seconds=st.sampled_from([1, 11, 61, 601]))
     def time_passes(self, seconds: int) -> None:
@@ -130,6 +147,15 @@ class Attempts(RuleBasedStateMachine):
         assert found is not None
         conditions = {c["type"]: c["status"] for c in found["status"]["conditions"]}
         assert conditions["Ready"] == "True" or conditions.get("Stalled") == "True", found["status"]
+
+    @rule()
+    def the_secret_is_corrected_and_all_goes_well(self) -> None:
+        self.world.change_secret()
+        self.world.run_everything(60)
+        for artifact in self.world.find(ENGINE_ARTIFACT):
+            if artifact["spec"]["type"] == "Model":
+                reason = artifact["status"]["reason"]
+                assert KINDS[reason].secrets is None if reason in KINDS else True, artifact["status"]
 
     # What must always hold.
 
@@ -153,7 +179,8 @@ class Attempts(RuleBasedStateMachine):
             reason = self.ended.get((name, number - 1))
             if before is None or reason is None:
                 continue
-            same = annotation(before, POLICY_HASH) == annotation(job, POLICY_HASH)
+            alike = [POLICY_HASH, *([SECRETS] if KINDS[reason].secrets else [])]
+            same = all(annotation(before, a) == annotation(job, a) for a in alike)
             assert KINDS[reason].retry or not same, f"{reason} is never tried again, and {name} was, unchanged"
 
     @invariant()

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from trtllm_operator.api.llmengine import LLMEngineSpec
+from trtllm_operator.build.inspection import inspection_policy
 from trtllm_operator.kube.resource import CONTROLLER_REVISION, DEPLOYMENT, JOB, POD, SERVICE, Obj
 from trtllm_operator.objects import REVISION, label
+from trtllm_operator.reconcile.engine_plan import plan
+from trtllm_operator.reconcile.observe import observe_engine
 from trtllm_operator.reconcile.resources import ENGINE_ARTIFACT, LLM_ENGINE
+from trtllm_operator.reconcile.snapshot import EnginePlan
 
-from ..build.world import node
-from .simulation import World, engine
+from ..build.world import CONFIG, RUNNER, node
+from .simulation import CATALOG, GATED, REFUSED, TOKEN, World, engine
 
 FP8 = {"quantization": "fp8"}
 
@@ -245,6 +251,83 @@ def test_a_wrong_token_ends_in_a_condition_and_starts_nothing(world: World) -> N
     world.put({**asked, "metadata": {**asked["metadata"], "annotations": {"llmengine.dev/retry": "1"}}})
     world.run_everything()
     assert condition(world, "Ready")["status"] == "True", "the Secret is right now, and nothing else has changed"
+
+
+def test_c94_an_inspection_waits_for_its_secret_and_begins_anew_when_it_changes(world: World) -> None:
+    world.missing_secrets.add(TOKEN)
+    world.put(engine(model=GATED))
+    world.settle()
+    assert (condition(world, "Stalled")["reason"], world.find(JOB)) == ("SecretMissing", [])
+    world.change_secret()
+    world.reconcile()
+    world.start_jobs()
+    (job,) = world.unfinished_jobs()
+    world.fail(job, REFUSED)
+    world.settle()
+    assert condition(world, "Stalled")["reason"] == "DownloadRefused"
+    assert "once Secret hub-token changes" in condition(world, "Stalled")["message"]
+    world.pass_time(4000)
+    assert world.reconcile() == 0, "refused once, and not asked again with the same token"
+    asked = state(world)
+    world.put({**asked, "metadata": {**asked["metadata"], "annotations": {"llmengine.dev/retry": "1"}}})
+    world.settle()
+    world.start_jobs()
+    (job,) = world.unfinished_jobs()
+    world.fail(job, REFUSED)
+    world.settle()
+    world.change_secret()
+    world.run_everything()
+    assert condition(world, "Ready")["status"] == "True"
+
+
+def test_c93_an_inspection_whose_image_cannot_be_pulled_begins_anew_with_other_pull_secrets(world: World) -> None:
+    world.put(engine())
+    world.reconcile()
+    world.start_jobs()
+    (job,) = world.unfinished_jobs()
+    world.refuse_image(job)
+    world.settle()
+    assert condition(world, "Stalled")["reason"] == "ImagePullFailed"
+    world.pull_secrets = ("regcred",)
+    world.change_secret("regcred")
+    world.settle()
+    (again,) = world.find(JOB)
+    assert again["metadata"]["uid"] != job["metadata"]["uid"]
+    world.run_everything()
+    assert condition(world, "Ready")["status"] == "True"
+
+
+def look(world: World, **more: Any) -> EnginePlan:
+    """What is planned once the Secret has been looked at."""
+    seen = observe_engine(state(world), world.cache, catalog=CATALOG, config=CONFIG, runner=RUNNER, now=world.now)
+    assert isinstance(seen.spec, LLMEngineSpec)
+    return plan(replace(seen, secrets=world.secrets_of(inspection_policy(seen.spec)), **more))
+
+
+def test_c94_a_plan_looks_again_at_a_secret_that_may_be_at_fault(world: World) -> None:
+    world.put(engine(model=GATED))
+    world.reconcile()
+    world.start_jobs()
+    world.fail(world.unfinished_jobs()[0], REFUSED)
+    assert look(world).again_seconds == 30
+
+
+def test_c94_an_inspection_whose_secret_lacks_the_key_says_so_and_begins_anew_when_it_changes(world: World) -> None:
+    world.put(engine(model=GATED))
+    world.reconcile()
+    world.start_jobs()
+    (waiting,) = world.find(POD)
+    word = 'MountVolume.SetUp failed for volume "token" : references non-existent secret key: token'
+    events = {waiting["metadata"]["uid"]: word}
+    stuck = look(world, volume_events=events)
+    assert (stuck.delete, stuck.again_seconds) == ((), 30)
+    (stalled,) = (c for c in stuck.status["conditions"] if c["type"] == "Stalled")
+    assert (stalled["reason"], "key: token; it mounts Secret hub-token" in stalled["message"]) == (
+        "SecretMissing",
+        True,
+    )
+    world.change_secret()
+    assert [o["kind"] for o in look(world, volume_events=events).delete] == ["Job"]
 
 
 def test_an_inspection_that_failed_for_a_passing_reason_is_repeated(world: World) -> None:

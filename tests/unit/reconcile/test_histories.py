@@ -16,7 +16,7 @@ from trtllm_operator.planning.targets import taker
 from trtllm_operator.reconcile.resources import ENGINE_ARTIFACT, LLM_ENGINE
 
 from ..build.world import node
-from .simulation import World, engine
+from .simulation import GATED, REFUSED, TOKEN, World, engine
 
 NAMES = st.sampled_from(["one", "two"])
 BUDGETS = st.builds(
@@ -38,6 +38,7 @@ SPECS = st.fixed_dictionaries(
         "parallelism": st.builds(lambda n: {"tensor": n}, st.sampled_from([1, 2, 3])),
         "precision": st.builds(lambda q: {"quantization": q}, st.sampled_from(["none", "fp8"])),
         "build": st.builds(lambda n: {"maxAttempts": n}, st.integers(1, 3)),
+        "model": st.just(GATED),
     },
 )
 NODES = {
@@ -88,7 +89,7 @@ class Histories(RuleBasedStateMachine):
         if jobs := self.world.unfinished_jobs():
             self.world.finish(jobs[index % len(jobs)])
 
-    @rule(index=INDEX, failure=st.sampled_from([MAY_PASS, NEVER, None]))
+    @rule(index=INDEX, failure=st.sampled_from([MAY_PASS, NEVER, REFUSED, None]))
     def fail_job(self, index: int, failure: dict[str, Any] | None) -> None:
         self.world.start_jobs()
         if jobs := self.world.unfinished_jobs():
@@ -126,6 +127,14 @@ class Histories(RuleBasedStateMachine):
         if self.world.cache.get(NODE, "", "h100"):
             self.world.put({"apiVersion": "v1", "kind": "Node", **node("h100", f"NVIDIA-H100-80GB-HBM3{suffix}")})
 
+    @rule()
+    def the_secret_is_corrected(self) -> None:
+        self.world.change_secret()
+
+    @rule()
+    def the_secret_goes(self) -> None:
+        self.world.missing_secrets.add(TOKEN)
+
     @rule(seconds=st.sampled_from([1, 20, 400, 4000]))
     def time_passes(self, seconds: int) -> None:
         self.world.pass_time(seconds)
@@ -145,6 +154,7 @@ class Histories(RuleBasedStateMachine):
         """Whatever happened before: when everything works again, every engine ends served, or says who must act."""
         for made in NODES.values():
             self.world.put({"apiVersion": "v1", "kind": "Node", **made})
+        self.world.change_secret()
         self.world.run_everything(60)
         self.world.settle()
         for found in self.world.find(LLM_ENGINE):
@@ -153,6 +163,10 @@ class Histories(RuleBasedStateMachine):
             of_gone_gpus = bool(waiting) and all(self.lacks_its_node(t) for t in waiting)
             assert "True" in (status["Ready"], status.get("Stalled")) or of_gone_gpus, found["status"]
             assert found["status"]["observedGeneration"] == found["metadata"]["generation"]
+            if "tokenSecretRef" in found["spec"]["model"]["huggingFace"]:
+                assert found["status"]["reason"] not in ("DownloadRefused", "SecretMissing"), (
+                    "the Secret is right by now"
+                )
 
     # What must always hold.
 

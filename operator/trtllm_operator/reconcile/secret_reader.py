@@ -1,0 +1,96 @@
+"""Whether the Secrets that an attempt or an inspection depends on are those it was made with: asked while it does not
+run, never needed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+
+from ..api.engineartifact import EngineArtifactSpec
+from ..api.llmengine import LLMEngineSpec
+from ..build import attempt
+from ..build.inspection import inspection_name, inspection_policy, source_hash
+from ..build.plan import LOOK_AGAIN_SECONDS, Snapshot, current_attempt, is_ready
+from ..build.secrets import Secrets, digest, named_secrets
+from ..kube.client import Client
+from ..kube.errors import ApiError
+from ..kube.resource import SECRET, SERVICE_ACCOUNT
+from ..objects import ATTEMPT, JOBS_ACCOUNT, Obj, label
+from ..pods import pods_of
+from .snapshot import EngineSnapshot
+
+STAND_SECONDS = 10
+"""How long what was seen stands. Shorter than LOOK_AGAIN_SECONDS, so that each of those looks is a look."""
+_FORGET_SECONDS = 10 * LOOK_AGAIN_SECONDS
+
+
+@dataclass
+class SecretReader:
+    """Asks for the versions of Secrets by name, and remembers them for a moment. What is in them never comes here."""
+
+    client: Client
+    clock: Callable[[], float] = time.monotonic
+    _seen: dict[str, tuple[float, tuple[str, ...], Secrets]] = field(default_factory=dict)
+    """By the uid of who depends on them: when, which, and how they were."""
+
+    async def look(self, seen: Snapshot) -> Snapshot:
+        """The snapshot with the Secrets of an artefact that is not ready and whose attempt does not run."""
+        job = current_attempt(seen)
+        pods = [p for p in seen.pods if job and label(p, ATTEMPT) == label(job, ATTEMPT)]
+        if is_ready(seen.artifact) or _runs(pods):
+            return seen
+        policy = EngineArtifactSpec.model_validate(seen.artifact["spec"]).policy
+        return replace(seen, secrets=await self._look(seen.artifact, named_secrets(policy)))
+
+    async def look_for_inspection(self, seen: EngineSnapshot) -> EngineSnapshot:
+        """The snapshot with the Secret of a model that has yet to be inspected."""
+        known = (seen.engine.get("status") or {}).get("model") or {}
+        if not isinstance(seen.spec, LLMEngineSpec) or known.get("sourceHash") == source_hash(seen.spec):
+            return seen
+        job = seen.inspections.get(inspection_name(seen.engine["metadata"]["name"], seen.spec))
+        if job and _runs(pods_of(job, seen.inspection_pods)):
+            return seen
+        return replace(seen, secrets=await self._look(seen.engine, named_secrets(inspection_policy(seen.spec))))
+
+    async def _look(self, owner: Obj, names: tuple[str, ...]) -> Secrets:
+        meta, now = owner["metadata"], self.clock()
+        when, which, seen = self._seen.get(meta["uid"], (-float("inf"), (), Secrets()))
+        if which == names and now - when < STAND_SECONDS:
+            return seen
+        named = await self._versions(meta["namespace"], names)
+        pull = await self._pull_secrets(meta["namespace"])
+        seen = Secrets(
+            named=digest(named) if named else None,
+            pull=None if pull is None else digest(pull),
+            missing=tuple(name for name, version in (named or {}).items() if version is None),
+        )
+        self._seen[meta["uid"]] = (now, names, seen)
+        for uid in [uid for uid, (at, _, _) in self._seen.items() if now - at > _FORGET_SECONDS]:
+            del self._seen[uid]
+        return seen
+
+    async def _versions(self, namespace: str, names: Iterable[str]) -> dict[str, str | None] | None:
+        """None where it may not look: the rights are the cluster's to give."""
+        try:
+            return {name: await self.client.version(SECRET, namespace, name) for name in names}
+        except ApiError as error:
+            if error.is_forbidden:
+                return None
+            raise
+
+    async def _pull_secrets(self, namespace: str) -> dict[str, str | None] | None:
+        try:
+            account = await self.client.get(SERVICE_ACCOUNT, namespace, JOBS_ACCOUNT)
+        except ApiError as error:
+            if error.is_not_found:
+                return {}
+            if error.is_forbidden:
+                return None
+            raise
+        return await self._versions(namespace, [s["name"] for s in account.get("imagePullSecrets") or ()])
+
+
+def _runs(pods: Iterable[Obj]) -> bool:
+    pod = attempt.current_pod(pods)
+    return pod is not None and attempt.running_container(pod) is not None
