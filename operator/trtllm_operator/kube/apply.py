@@ -84,8 +84,13 @@ class Applier:
         return written
 
     async def create(self, obj: Obj) -> Obj:
-        """Create an object that is never changed afterwards; the one that is there where its name is taken."""
+        """Create an object that is never changed afterwards; the one that is there where its name is taken.
+
+        One that the cache holds is not asked for again: a refused write is a write, and what several share is there.
+        """
         resource, key = self.resource_of(obj), key_of(obj)
+        if resource in self._cache.resources and (live := self._cache.get(resource, key.namespace, key.name)):
+            return live
         try:
             created = await self._client.create(resource, obj)
         except ApiError as error:

@@ -153,9 +153,13 @@ async def test_a_job_is_created_once_and_then_left_alone(client: Client, namespa
         "spec": {"backoffLimit": 0, "template": template},
     }
     first = await applier.create(job)
-    again = await applier.create(job)
-    assert again["metadata"]["uid"] == first["metadata"]["uid"]
     assert cache.get(JOB, namespace, "build") is not None
+    written = client.writes()
+    again = await applier.create(job)
+    assert client.writes() == written, "what is known to be there is not asked for again"
+    forgetful = Applier(client, Cache(RESOURCES), RESOURCES, hash_annotation="example.dev/applied")
+    unknown = await forgetful.create(job)
+    assert {o["metadata"]["uid"] for o in (first, again, unknown)} == {first["metadata"]["uid"]}
     assert await applier.delete(again)
 
 
