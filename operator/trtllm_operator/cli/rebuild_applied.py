@@ -13,7 +13,7 @@ from ..catalog import Release
 from ..planning.commands import CommandUnknown
 from ..planning.model import ModelFacts, ModelUnreadable
 from ..planning.targets import KnownClass
-from ..serving.revision import bound_name
+from ..serving.revision import Revision, bound_name
 from .errors import REFUSED, CliError
 from .files import find_release, read_catalog, read_engine
 from .judged import Judged, judge_targets
@@ -87,15 +87,13 @@ def _parts(spec: LLMEngineSpec, one: Judged, known: _Known, live: LiveEngine | N
     """What the target has already where the spec asks for nothing else: no operator and no catalogue changes that."""
     gpu = one.concrete.gpu_class
     assert gpu is not None  # it was judged
-    dataset = one.spec.precision.calibration.dataset
-    named = dataset.persistent_volume_claim if dataset else None
-    digest = known.digests.get((named.claim_name, named.path)) if named else None
-    if live:
-        name = bound_name(live.revisions, live.name, spec, one.concrete.target, known.model, gpu, digest)
-        if name in live.revisions:
-            return parts_of(live.revisions[name])
+    own = {r.name: r for r in live.revisions if r.target == one.name} if live else {}
+    there = ((name, _texts_digest(revision)) for name, revision in own.items())
+    if live and (name := bound_name(there, live.name, spec, one.concrete.target, known.model, gpu)):
+        return parts_of(own[name])
     try:
         texts = calibration_texts(one.spec, known.facts, known.release)
+        digest = known.digests.get((texts.claim_name, texts.path)) if texts else None
         artifacts = chain(
             one.spec,
             revision=known.model.revision,
@@ -110,3 +108,7 @@ def _parts(spec: LLMEngineSpec, one: Judged, known: _Known, live: LiveEngine | N
     pinned = known.model.revision != _UNKNOWN_REVISION
     built = pinned and "@sha256:" in known.image and (texts is None or digest is not None)
     return tuple(Part(a.spec.type, a.spec.inputs, known=pinned if a.spec.type == "Model" else built) for a in artifacts)
+
+
+def _texts_digest(revision: Revision) -> str | None:
+    return next((c.digest for a in revision.artifacts if (c := a.spec.inputs.calibration)), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -25,7 +26,8 @@ class LiveEngine:
     name: str
     spec: LLMEngineSpec
     status: LLMEngineStatus
-    revisions: dict[str, Revision]
+    revisions: Sequence[Revision]
+    """The newest first."""
     side: Side
     namespace: Namespace
 
@@ -45,8 +47,9 @@ class Namespace:
         live = self._named(ENGINES, name)
         status = LLMEngineStatus.model_validate(live.get("status") or {})
         found = self._cluster.objects(CONTROLLER_REVISION, self._name, f"{ENGINE}={name}")
-        revisions = {r["metadata"]["name"]: read_revision(r) for r in found}
-        wanted = {t.name: revisions[t.wanted_revision] for t in status.targets if t.wanted_revision in revisions}
+        revisions = [read_revision(r) for r in sorted(found, key=lambda r: int(r["revision"]), reverse=True)]
+        names = {t.wanted_revision for t in status.targets}
+        wanted = {revision.target: revision for revision in revisions if revision.name in names}
         if not wanted:
             why = status.reason or "the operator has not looked at it"
             raise CliError(f"LLMEngine {name} has no artefacts yet ({why}): llmengine why {name}")

@@ -1,7 +1,8 @@
 """Which texts a calibration has on a claim: known from an inspection, and part of the checkpoint's key.
 
 Like a model on a claim they are inspected once, for the directory that the spec names: Kubernetes does not see files
-change. A build that finds others than were inspected fails, and that is what has them inspected again.
+change. A build that finds others than were inspected fails, and that is what has them inspected again. What is made
+already stays as it is.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from ..api.common import PersistentVolumeClaimDirectory
 from ..api.llmengine import InspectedTexts, LLMEngineSpec
 from ..build import attempt
 from ..build.inspection import texts_inspection_name
+from ..build.plan import is_ready
+from ..objects import Obj
 from ..planning.overrides import effective_spec
 from ..pods import pods_of
 from .snapshot import EngineSnapshot
@@ -49,14 +52,27 @@ def _reported(seen: EngineSnapshot, named: PersistentVolumeClaimDirectory) -> In
     return None
 
 
+def is_overtaken(seen: EngineSnapshot, revision: Obj, texts: Texts) -> bool:
+    """Whether a revision has a checkpoint that cannot be made any more: a build has found other texts, and those of the
+    checkpoint were not seen since."""
+    names = (a["name"] for a in revision["data"]["artifacts"] if "calibration" in a["spec"]["inputs"])
+    artifact = seen.artifacts.get(next(names, ""))
+    if artifact is None or is_ready(artifact) or not _times_of_others(artifact):
+        return False
+    source = artifact["spec"]["inputs"]["calibration"]
+    known = next((t for t in texts.values() if (t.claim_name, t.path) == (source["claimName"], source["path"])), None)
+    return known is None or known.digest != source.get("digest")
+
+
 def _changed_since(seen: EngineSnapshot, texts: InspectedTexts) -> bool:
     """Whether a checkpoint's build has found other texts since these were inspected."""
-    wanted = {"claimName": texts.claim_name, "path": texts.path, "digest": texts.digest}
-    inspected = datetime.fromisoformat(texts.inspected_time)
-    return any(
-        record["reason"] == "CalibrationChanged" and datetime.fromisoformat(record["endTime"]) >= inspected
-        for artifact in seen.artifacts.values()
-        if artifact["spec"]["inputs"].get("calibration") == wanted
-        for record in (artifact.get("status") or {}).get("attempts") or ()
-        if record.get("endTime")
-    )
+    source = {"claimName": texts.claim_name, "path": texts.path, "digest": texts.digest}
+    builds = (a for a in seen.artifacts.values() if a["spec"]["inputs"].get("calibration") == source)
+    return any(time >= datetime.fromisoformat(texts.inspected_time) for a in builds for time in _times_of_others(a))
+
+
+def _times_of_others(artifact: Obj) -> list[datetime]:
+    """When attempts at a checkpoint found other texts than were inspected."""
+    attempts = (artifact.get("status") or {}).get("attempts") or ()
+    ended = (a.get("endTime") for a in attempts if a["reason"] == "CalibrationChanged")
+    return [datetime.fromisoformat(time) for time in ended if time]

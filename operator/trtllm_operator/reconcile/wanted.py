@@ -15,7 +15,7 @@ from ..build.inspection import RETRY_SECONDS, inspection_job, inspection_policy,
 from ..build.plan import LOOK_AGAIN_SECONDS
 from ..build.secrets import UNKNOWN, Secrets, is_watched, missing_message, named_secrets, outdates
 from ..catalog import Release, UnknownRelease
-from ..objects import NO_MATCHING_NODE, RETRY, Obj, annotation
+from ..objects import NO_MATCHING_NODE, RETRY, TARGET, Obj, annotation, label
 from ..planning.claims import ClaimVerdict, judge_claim
 from ..planning.gpu_nodes import read_node
 from ..planning.model import ModelFacts, ModelUnreadable, read_report
@@ -27,11 +27,11 @@ from ..planning.text import end_token_ids
 from ..planning.verdict import TargetPlan, judge
 from ..pods import pods_of
 from ..serving.repository import FILL_TEMPLATE, TEMPLATES, template_values
-from ..serving.revision import Revision, bound_name, read_revision, revision_name
+from ..serving.revision import Revision, bound_name, read_revision, revision_name, texts_digest
 from ..serving.triton import pod_template
 from ..storage import Access
 from .snapshot import EngineSnapshot
-from .texts import Texts
+from .texts import Texts, is_overtaken
 
 LOST_REPORT = "the inspection's report was lost with its Pod; it runs again"
 MAX_WARNING_LENGTH = 2048
@@ -147,8 +147,7 @@ def decide(
     seen: EngineSnapshot, spec: LLMEngineSpec, model: ResolvedModel, texts: Texts, concrete: Sequence[ConcreteTarget]
 ) -> Wanted | Wait:
     """A revision for each target, or why there is none. A target that has its revision already keeps it untouched."""
-    names = {c.name: _bound_name(seen, spec, c, model, texts) for c in concrete}
-    bound = {t: read_revision(seen.revisions[r]) for t, r in names.items() if r in seen.revisions}
+    bound = {c.name: revision for c in concrete if (revision := _bound(seen, spec, c, model, texts))}
     targets: dict[str, Revision | Wait] = dict(bound)
     unbound = [c for c in concrete if c.name not in bound]
     if not unbound:
@@ -200,13 +199,15 @@ def decide(
     return Wanted(model, targets)
 
 
-def _bound_name(
+def _bound(
     seen: EngineSnapshot, spec: LLMEngineSpec, one: ConcreteTarget, model: ResolvedModel, texts: Texts
-) -> str:
-    dataset = effective_spec(spec, one.target).precision.calibration.dataset
-    read = texts.get(dataset.persistent_volume_claim) if dataset else None
-    name, digest = seen.engine["metadata"]["name"], read.digest if read else None
-    return bound_name(seen.revisions, name, spec, one.target, model, one.gpu_class, digest)
+) -> Revision | None:
+    """The revision that the target has already, of those that can still be made."""
+    own = [r for r in seen.revisions.values() if label(r, TARGET) == one.name and not is_overtaken(seen, r, texts)]
+    own.sort(key=lambda r: int(r["revision"]), reverse=True)
+    there = ((r["metadata"]["name"], texts_digest(r)) for r in own)
+    name = bound_name(there, seen.engine["metadata"]["name"], spec, one.target, model, one.gpu_class)
+    return read_revision(seen.revisions[name]) if name else None
 
 
 def _name(

@@ -6,7 +6,7 @@ catalogue finds the revision by its name and changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,23 +74,23 @@ def revision_name(
 
 
 def bound_name(
-    revisions: Container[str],
+    there: Iterable[tuple[str, str | None]],
     engine_name: str,
     spec: LLMEngineSpec,
     target: Target,
     model: ResolvedModel,
     gpu_class: GpuClass | None,
-    texts_digest: str | None,
-) -> str:
-    """Of the revision that a target has among `revisions`, if it has one; `texts_digest` is of what its dataset names.
-
-    One of a target that is not calibrated, or that an operator has made which inspected no texts, does not depend on
-    what is read in the directory that the spec names.
+) -> str | None:
+    """The first of a target's revisions that is what the spec asks for, whichever texts it was calibrated with: what is
+    made already stays when they change. `there`: the revisions' names and `texts_digest`s.
     """
-    plain = revision_name(engine_name, spec, target, model, gpu_class)
-    if texts_digest is None or plain in revisions:
-        return plain
-    return revision_name(engine_name, spec, target, model, gpu_class, texts_digest)
+    names: dict[str | None, str] = {}
+    for name, digest in there:
+        if digest not in names:
+            names[digest] = revision_name(engine_name, spec, target, model, gpu_class, digest)
+        if names[digest] == name:
+            return name
+    return None
 
 
 def controller_revision(owner: Obj, revision: Revision, number: int) -> dict[str, Any]:
@@ -118,6 +118,12 @@ def controller_revision(owner: Obj, revision: Revision, number: int) -> dict[str
             "warnings": list(revision.warnings),
         },
     }
+
+
+def texts_digest(stored: Obj) -> str | None:
+    """Of the texts on a claim that a revision is calibrated with, where they were inspected."""
+    inputs = (artifact["spec"]["inputs"] for artifact in stored["data"]["artifacts"])
+    return next((i["calibration"].get("digest") for i in inputs if "calibration" in i), None)
 
 
 def read_revision(stored: Obj) -> Revision:

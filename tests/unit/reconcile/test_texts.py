@@ -174,18 +174,41 @@ def test_a_spec_that_does_not_calibrate_has_nothing_to_do_with_them(world: World
     assert "calibration" not in state(world)["status"]
 
 
-def test_others_concern_the_targets_alone_that_are_calibrated_with_them(world: World) -> None:
+def test_what_is_made_already_stays_when_a_build_for_something_else_finds_others(world: World) -> None:
+    """Of the same LLMEngine and of another one that names the same texts."""
     plain = {**A100, "precision": {"quantization": "none"}}
     world.put(calibrated(targets=[plain, H100]))
+    world.put({**calibrated(), "metadata": {**calibrated()["metadata"], "name": "other"}})
     world.run_everything()
     before = dict(world.served())
     world.texts = "f" * 64
-    world.put(calibrated(targets=[plain, {**H100, "parallelism": {"tensor": 3}}]))
+    more = {**H100, "name": "more", "parallelism": {"tensor": 3}}
+    world.put(calibrated(targets=[plain, H100, more]))
     world.run_everything()
+    assert condition(world, "Ready")["status"] == "True", condition(world, "Ready")
+    assert condition(world, "Ready", "other")["status"] == "True"
     after = dict(world.served())
-    assert condition(world, "Ready")["status"] == "True"
-    assert after["smol-h100"] != before["smol-h100"]
-    assert after["smol-a100"] == before["smol-a100"]
+    assert {name: after[name] for name in before} == before
+    assert len(after) == len(before) + 1
+    world.put(calibrated(targets=[plain, H100]))
+    world.run_everything()
+    assert dict(world.served()) == before
+
+
+def test_a_checkpoint_that_is_lost_is_made_from_what_is_there_now(world: World) -> None:
+    world.put(calibrated())
+    world.run_everything()
+    (checkpoint,) = artifacts(world, "Checkpoint")
+    (engine_artifact,) = artifacts(world, "Engine")
+    for lost in (checkpoint, engine_artifact):
+        world.published.discard(lost["metadata"]["name"])
+        world.set_status(lost, {})
+    for job in (*world.jobs_of("checkpoint"), *world.jobs_of("engine")):
+        world.delete(job)
+    world.texts = "f" * 64
+    world.run_everything()
+    assert condition(world, "Ready")["status"] == "True", condition(world, "Ready")
+    assert [t["digest"] for t in state(world)["status"]["calibration"]] == ["f" * 64]
 
 
 def test_what_an_operator_that_inspected_none_has_made_stays_until_the_spec_asks_for_something_else(

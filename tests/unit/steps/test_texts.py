@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -216,3 +219,24 @@ class TestBuild:
         claim: Path,
     ) -> None:
         assert (self.stage(pod, claim) / "rows.jsonl").is_file()
+
+
+def test_the_step_as_its_container_runs_it(claim: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "trtllm_operator.steps", "digest", "--spec", json.dumps(spec(claim))]
+    log = tmp_path / "termination-log"
+    write(claim / "chat" / "bad.jsonl", "{}")
+    for status in (64, 0):
+        done = subprocess.run(
+            [*command, "--termination-log", str(log)],
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == status, done.stderr
+        report = json.loads(log.read_bytes())
+        if status:
+            assert report["failure"]["message"].endswith("bad.jsonl line 1: no text under `text`")
+            (claim / "chat" / "bad.jsonl").unlink()
+    assert report["result"] == texts.digest(spec(claim))
