@@ -8,7 +8,7 @@ import signal
 import time
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import kopf
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -125,7 +125,12 @@ class _Run(Generic[K]):
         stopped = asyncio.create_task(self._stop.wait(), name="stop signal")
         try:
             # Before it asks for the Lease: in a rollout the version before goes on working meanwhile.
-            if problem := await self._outdated(stopped):
+            compared = asyncio.create_task(self._outdated(), name="definitions")
+            await asyncio.wait([compared, stopped], return_when=asyncio.FIRST_COMPLETED)
+            if not compared.done():
+                await _cancel([compared])
+                return 0
+            if problem := compared.result():
                 log.critical("%s", problem)
                 return 1
             self._fits = True
@@ -174,11 +179,11 @@ class _Run(Generic[K]):
             raise RuntimeError(problem)
         await self._watcher.run(self._take_signals)
 
-    async def _outdated(self, stopped: asyncio.Task[bool] | None = None) -> str:
+    async def _outdated(self) -> str:
         """What is wrong with the server's definitions, once they have had the time to be published."""
         began = time.monotonic()
         while problem := await outdated(self._host.client, self._host.schemas):
-            if time.monotonic() - began > _PUBLISHED_SECONDS or (stopped and stopped.done()):
+            if time.monotonic() - began > _PUBLISHED_SECONDS:
                 return problem
             await asyncio.sleep(1)
         return ""
@@ -242,7 +247,7 @@ async def _first(work: Awaitable[None], stopped: asyncio.Task[bool]) -> bool:
     return False
 
 
-async def _cancel(tasks: Sequence[asyncio.Future[None]]) -> None:
+async def _cancel(tasks: Sequence[asyncio.Future[Any]]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

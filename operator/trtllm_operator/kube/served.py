@@ -6,12 +6,15 @@ not there, and a status never fills.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from trtllm_operator.kube.client import Client
 from trtllm_operator.kube.errors import ApiError
 from trtllm_operator.kube.resource import Resource
+
+log = logging.getLogger(__name__)
 
 Schema = Mapping[str, Any]
 #: Fields that a message lists; of more their number is said.
@@ -48,9 +51,9 @@ async def outdated(client: Client, wanted: Mapping[Resource, Schema]) -> str:
         try:
             served = _served(await client.open_api(resource), resource)
         except ApiError as error:
-            if error.is_overload or error.is_internal or error.is_not_found or error.status in (401, 403):
-                continue
-            raise
+            if not error.is_not_found:
+                log.warning("cannot compare the definition of %s: %s", resource, error)
+            continue
         # Of these, the API server publishes a schema of its own.
         fields = {name: s for name, s in schema["properties"].items() if name not in ("apiVersion", "kind", "metadata")}
         if served is not None and (missing := list(lacking({"properties": fields}, served))):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from trtllm_operator.api.crd import crds, schema
-from trtllm_operator.kube.served import lacking
+from trtllm_operator.kube.client import Client
+from trtllm_operator.kube.errors import ApiError
+from trtllm_operator.kube.served import lacking, outdated
+from trtllm_operator.reconcile.resources import LLM_ENGINE
 
 
 def without(whole: dict[str, Any], path: str) -> dict[str, Any]:
@@ -45,3 +48,29 @@ def test_c112_where_unknown_fields_are_kept_nothing_is_lost() -> None:
     wanted = {"properties": {"facts": {"type": "object", "properties": {"hidden_size": {"type": "integer"}}}}}
     served = {"properties": {"facts": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}}
     assert list(lacking(wanted, served)) == []
+
+
+class Server:
+    """An API server that answers one question."""
+
+    def __init__(self, answer: dict[str, Any] | ApiError) -> None:
+        self.answer = answer
+
+    async def open_api(self, _resource: object) -> dict[str, Any]:
+        if isinstance(self.answer, ApiError):
+            raise self.answer
+        return self.answer
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"components": {"schemas": {}}},
+        ApiError(404, "", "404 page not found"),
+        ApiError(403, "Forbidden", "no"),
+        ApiError(503, "", "not yet"),
+    ],
+)
+async def test_c112_what_cannot_be_known_yet_keeps_nobody_from_working(answer: dict[str, Any] | ApiError) -> None:
+    whole = schema(crds()["llmengines.yaml"])
+    assert await outdated(cast("Client", Server(answer)), {LLM_ENGINE: whole}) == ""

@@ -55,7 +55,7 @@ async def test_look_again() -> None:
 
 
 @pytest.mark.parametrize("error", [ApiError(422, "Invalid", "no"), ApiError(500, "", "once"), ValueError("a bug")])
-async def test_a_failure_is_tried_again_later_and_said(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
+async def test_c101_a_failure_is_tried_again_later_and_said(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
     setup = Setup(error)
     await setup.work()
     assert (setup.queue.depth, setup.queue.scheduled, setup.counted("error")) == (0, 1, 1)
