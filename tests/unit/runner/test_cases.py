@@ -185,6 +185,11 @@ class TestTokenizer:
 
 
 class TestTemplates:
+    def test_c72_a_placeholder_for_a_bare_value_that_is_left_ends_the_rendering(self, server: Server) -> None:
+        status, reason, message = server.fails(models={"tensorrt_llm": {}})
+        assert (status, reason) == (64, "TemplateMismatch")
+        assert "the template of tensorrt_llm in this image needs " in message
+
     def test_c72_an_unfilled_placeholder_is_named_with_model_line_and_column(self) -> None:
         told = serving(
             "[libprotobuf ERROR google/protobuf/text_format.cc:337] Error parsing text-format inference.ModelConfig: "
