@@ -18,6 +18,7 @@ from tests.unit.reconcile.simulation import REPORT
 from trtllm_operator.kube.resource import Obj
 from trtllm_operator.runner.report import StepError
 from trtllm_operator.steps import publish as steps
+from trtllm_operator.steps import texts
 from trtllm_operator.steps.store import Content
 from trtllm_operator.steps.volume_store import VolumeStore
 
@@ -33,6 +34,8 @@ class Workshop:
     def __init__(self, directory: Path) -> None:
         self.root = directory / "store"
         self.root.mkdir(parents=True)
+        self.claim = directory / "texts"
+        """Of calibration texts."""
         self.builds: Counter[str] = Counter()
         self.accepted: dict[str, tuple[str, ...]] = {}
         """Tokens that the hub takes of a container; of one that is not named, any or none."""
@@ -71,9 +74,13 @@ class Workshop:
         match container["name"]:
             case "inspect":
                 return REPORT
+            case "digest":
+                return texts.digest(spec | {"root": str(self.claim)})
             case "fetch":
                 return self._fetch(spec)
             case "stage":
+                if own := spec.get("calibration"):
+                    spec["calibration"] = own | {"root": str(self.claim)}
                 return steps.stage(spec)
             case "convert" | "build":
                 return self._build(spec["artifact"], scratch)
