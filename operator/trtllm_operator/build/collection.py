@@ -1,4 +1,9 @@
-"""The end of an artefact: its Jobs first, then its files by a CPU Job, then the finalizer that held it."""
+"""The end of an artefact: its Jobs first, then its files by a CPU Job, then the finalizer that held it.
+
+That Job is created suspended, and begins by a second write that holds for the Job as it was seen and only while the
+artefact is there. Whoever hangs before creating it, until the artefact is gone and another one of the name is built,
+creates a Job that does nothing and goes with its owner.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +17,12 @@ from ..config import OperatorConfig
 from ..objects import (
     ARTIFACT,
     ATTEMPT,
+    BEGUN,
     CHECK,
     MANAGED,
     SCRATCH,
     Obj,
+    annotation,
     condition_true,
     label,
 )
@@ -24,6 +31,7 @@ from .jobs import base_pod, owned_job, step_container
 
 FINALIZER = f"{GROUP}/files"
 COLLECT_TIMEOUT_SECONDS = 3600
+_SUFFIX = "-collect"
 RETRY_PAUSE = timedelta(seconds=60)
 """Between a removal that failed and the next."""
 GIVE_UP = timedelta(hours=6)
@@ -35,6 +43,8 @@ ever. An artefact of the same name finds them again."""
 class Collection:
     create: tuple[Obj, ...] = ()
     delete: tuple[Obj, ...] = ()
+    begin: Obj | None = None
+    """The suspended Job that may begin, if the artefact is still there."""
     release: bool = False
     """Take the finalizer away: nothing of the artefact is left, or `left_behind` says what may be."""
     left_behind: str = ""
@@ -60,13 +70,16 @@ def plan_collection(
     if FINALIZER not in artifact["metadata"].get("finalizers", ()):
         # Released already. What owned its Jobs is gone, and another artefact may have its name and its files.
         return Collection()
+    waiting = tuple(j for j in jobs if _has_yet_to_begin(j))
     if claim_gone:
-        return Collection(release=True)
+        return Collection(delete=waiting, release=True)
     left = (datetime.fromisoformat(artifact["metadata"]["deletionTimestamp"]) + GIVE_UP - now).total_seconds()
     removing = any((p.get("status") or {}).get("phase") == "Running" for p in pods)
     if left <= 0 and not removing:
         why = f"not removed within {GIVE_UP.total_seconds() / 3600:g} h, given up: they may still be in the store"
-        return Collection(release=True, left_behind=f"files of {artifact['metadata']['name']} were {why}")
+        return Collection(
+            delete=waiting, release=True, left_behind=f"files of {artifact['metadata']['name']} were {why}"
+        )
     step = _next(artifact, jobs, pods, referenced=referenced, config=config, now=now)
     if step.release or left <= 0:
         return step
@@ -82,8 +95,9 @@ def _next(
     config: OperatorConfig,
     now: datetime,
 ) -> Collection:
-    collect_name = f"{artifact['metadata']['name']}-collect"
-    collect = next((j for j in jobs if j["metadata"]["name"] == collect_name), None)
+    collect_name = f"{artifact['metadata']['name']}{_SUFFIX}"
+    own = (j for j in jobs if _is_owned_by(j, artifact))
+    collect = next((j for j in own if j["metadata"]["name"] == collect_name), None)
     others = [j for j in jobs if j is not collect]
     if others:
         return Collection(delete=tuple(j for j in others if "deletionTimestamp" not in j["metadata"]))
@@ -93,6 +107,9 @@ def _next(
         return Collection(release=True)
     if collect is None:
         return Collection(create=(collect_job(artifact, config),))
+    if _has_yet_to_begin(collect):
+        # Once its controller has seen it, which writes to it too. A queue may suspend it again, and is left to.
+        return Collection(begin=collect if condition_true(collect, "Suspended") else None)
     if condition_true(collect, "Complete"):
         return Collection(release=True)
     if failed := condition_true(collect, "Failed"):
@@ -101,7 +118,23 @@ def _next(
     return Collection()
 
 
+def _is_owned_by(job: Obj, artifact: Obj) -> bool:
+    """Not one of an earlier artefact of the name, created late."""
+    uids = [reference["uid"] for reference in job["metadata"].get("ownerReferences") or ()]
+    return artifact["metadata"]["uid"] in uids
+
+
+def _has_yet_to_begin(job: Obj) -> bool:
+    return bool(job["metadata"]["name"].endswith(_SUFFIX) and job["spec"].get("suspend") and not annotation(job, BEGUN))
+
+
+def beginning() -> dict[str, Any]:
+    """What lets a Job that was created suspended begin, once."""
+    return {"metadata": {"annotations": {BEGUN: "true"}}, "spec": {"suspend": False}}
+
+
 def collect_job(artifact: Obj, config: OperatorConfig) -> dict[str, Any]:
+    """The Job that removes the files: on a CPU, with the store writable, and suspended."""
     name = artifact["metadata"]["name"]
     spec = EngineArtifactSpec.model_validate(artifact["spec"])
     store = access(spec)
@@ -109,4 +142,6 @@ def collect_job(artifact: Obj, config: OperatorConfig) -> dict[str, Any]:
     pod = base_pod(spec.policy, volumes(store))
     where = {"artifact": name, "store": store.argument, "scratch": SCRATCH}
     pod["containers"] = [step_container("collect", "collect", where, config, step_mounts(store, writable=True))]
-    return owned_job(artifact, f"{name}-collect", labels, pod, COLLECT_TIMEOUT_SECONDS)
+    job = owned_job(artifact, f"{name}{_SUFFIX}", labels, pod, COLLECT_TIMEOUT_SECONDS)
+    job["spec"]["suspend"] = True
+    return job

@@ -190,6 +190,20 @@ class Client:
             urgent=urgent,
         )
 
+    async def merge(self, resource: Resource, obj: Obj, changes: Obj) -> Obj:
+        """Merge `changes` into this very object as it was seen; a conflict `ApiError` where it is another by now."""
+        key, meta = key_of(obj), obj["metadata"]
+        exactly = {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]}
+        return await self._json(
+            "patch",
+            "PATCH",
+            resource,
+            resource.path(key.namespace, key.name),
+            body={**changes, "metadata": {**changes.get("metadata", {}), **exactly}},
+            content_type="application/merge-patch+json",
+            params={"fieldManager": self.field_manager, "fieldValidation": "Strict"},
+        )
+
     async def replace(self, resource: Resource, obj: Obj, *, urgent: bool = False) -> Obj:
         """Replace an object; a conflict `ApiError` unless its resourceVersion is still the one in `obj`."""
         key = key_of(obj)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from ..build.collection import FINALIZER, Collection, plan_collection
+from ..build.collection import FINALIZER, Collection, beginning, plan_collection
 from ..build.plan import plan as plan_artifact
 from ..catalog import Catalog
 from ..config import OperatorConfig
@@ -16,7 +16,7 @@ from ..kube.apply import Applier
 from ..kube.cache import Cache
 from ..kube.client import Client
 from ..kube.errors import ApiError
-from ..kube.resource import Obj
+from ..kube.resource import JOB, Obj
 from ..objects import Runner
 from .engine_plan import plan as plan_engine
 from .observe import observe_artifact, observe_engine, observe_shared
@@ -117,6 +117,8 @@ class Reconciler:
                 raise
             # No Job can run here any more; the volume goes with the namespace or is somebody else's.
             release = True
+        if collection.begin:
+            await self._begin(artifact, dict(collection.begin))
         if release:
             meta = artifact["metadata"]
             if collection.left_behind:
@@ -131,6 +133,14 @@ class Reconciler:
             except ApiError as error:
                 if not error.is_not_found:
                     raise
+
+    async def _begin(self, artifact: Obj, job: Obj) -> None:
+        """Let a Job that removes files begin. Whoever hangs in here finds the artefact or the Job changed: a removal
+        that is over has had this Job begin, or took it away."""
+        meta = artifact["metadata"]
+        live = await self.client.get(ENGINE_ARTIFACT, meta["namespace"], meta["name"])
+        if live["metadata"]["uid"] == meta["uid"] and FINALIZER in live["metadata"].get("finalizers", ()):
+            self.cache.put(JOB, await self.client.merge(JOB, job, beginning()))
 
     async def _create(self, objects: Objects) -> None:
         for obj in objects:

@@ -37,6 +37,8 @@ class Workshop:
         self.claim = directory / "texts"
         """Of calibration texts."""
         self.builds: Counter[str] = Counter()
+        self.collected: Counter[str] = Counter()
+        """How often the files of each were removed."""
         self.accepted: dict[str, tuple[str, ...]] = {}
         """Tokens that the hub takes of a container; of one that is not named, any or none."""
         self._directory = directory
@@ -89,6 +91,7 @@ class Workshop:
             case "check":
                 return steps.check(spec)
             case "collect":
+                self.collected[spec["artifact"]] += 1
                 self.builds.pop(spec["artifact"], None)
                 return steps.collect(spec)
             case unknown:

@@ -5,6 +5,8 @@ Its write, decided on long before, reaches the server last.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 import pytest
 
 from tests.integration.chaos.conftest import MakeWorld
@@ -21,19 +23,42 @@ async def leads(replica: Replica) -> bool:
     return replica.process is not None and await replica.process.is_leader()
 
 
-def hang_until_all_is_done(world: World, leader: Replica, number: int, *, after: bool, path: str) -> None:
-    """Sets the trap; sprung, it ends when the other replica leads and the LLMEngine is Ready."""
+def hang_at(
+    leader: Replica, number: int, until: Callable[[], Awaitable[object]], *, after: bool, path: str, method: str
+) -> None:
+    """Sets the trap; sprung, it ends when the other replica leads and has come as far as `until` says."""
 
     async def act() -> bool:
         assert leader.process is not None
         leader.process.freeze()
         try:
-            await world.ready()
+            await until()
         finally:
             leader.process.thaw()
         return True
 
-    leader.proxy.trap = Trap(number, after, act, method="POST" if path == "/jobs" else "PATCH", path=path)
+    leader.proxy.trap = Trap(number, after, act, method=method, path=path)
+
+
+async def who_leads(world: World) -> tuple[Replica, Replica]:
+    """The leader and the other one."""
+
+    async def somebody_leads() -> Replica | None:
+        leading = [r for r in world.replicas if await leads(r)]
+        return leading[0] if leading else None
+
+    leader = await eventually(somebody_leads, "a leader")
+    assert leader is not None
+    (other,) = (r for r in world.replicas if r is not leader)
+    return leader, other
+
+
+async def has_changed_hands(world: World, leader: Replica, other: Replica) -> None:
+    async def missing() -> str | None:
+        return None if other.writes and leader.exits else "the leader has not ended"
+
+    await world.eventually(missing, "the other replica to take over and the first to end")
+    assert leader.exits == [1], "a leader that has lost its Lease ends"
 
 
 @pytest.mark.parametrize(
@@ -60,24 +85,47 @@ async def test_c102_a_leader_that_wakes_up_late_does_no_harm(
     make_world: MakeWorld, number: int, after: bool, path: str
 ) -> None:
     async with make_world("fight", replicas=2) as world:
-
-        async def somebody_leads() -> Replica | None:
-            leading = [r for r in world.replicas if await leads(r)]
-            return leading[0] if leading else None
-
-        leader = await eventually(somebody_leads, "a leader")
-        assert leader is not None
-        (other,) = (r for r in world.replicas if r is not leader)
-        hang_until_all_is_done(world, leader, number, after=after, path=path)
+        leader, other = await who_leads(world)
+        method = "POST" if path == "/jobs" else "PATCH"
+        hang_at(leader, number, world.ready, after=after, path=path, method=method)
         await world.apply(budgets=FIRST)
-
-        async def taken_over() -> str | None:
-            return None if other.writes and leader.exits else "the leader has not ended"
-
-        await world.eventually(taken_over, "the other replica to take over and the first to end")
-        assert leader.exits == [1], "a leader that has lost its Lease ends"
+        await has_changed_hands(world, leader, other)
         await world.ready()
         await world.check()
         assert set(await world.attempts()) == {f"{name}-1" for name in await world.artifacts()}, "one attempt for each"
+        await world.delete()
+        await world.gone()
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "after"),
+    [
+        pytest.param("POST", "/jobs", False, id="the Job is made late"),
+        pytest.param("POST", "/jobs", True, id="its being made is told late", marks=pytest.mark.soak),
+        pytest.param("PATCH", "-collect", False, id="it is let begin late"),
+    ],
+)
+async def test_c102_a_removal_that_comes_late_leaves_the_files_that_were_built_since(
+    make_world: MakeWorld, method: str, path: str, after: bool
+) -> None:
+    async with make_world("late", replicas=2) as world:
+        leader, other = await who_leads(world)
+        await world.apply(budgets=FIRST)
+        await world.ready()
+        built = set(await world.artifacts())
+
+        async def removed_and_built_anew() -> None:
+            await world.gone()
+            await world.apply(budgets=FIRST)
+            await world.ready()
+
+        before = sum(w.startswith(method) and w.endswith(path) for w in leader.proxy.numbered)
+        hang_at(leader, before + 1, removed_and_built_anew, after=after, path=path, method=method)
+        await world.delete()
+        await has_changed_hands(world, leader, other)
+        await world.ready()
+        await world.check()
+        assert set(await world.artifacts()) == built
+        assert world.workshop.collected == dict.fromkeys(built, 1), "the files of each were removed once, and are there"
         await world.delete()
         await world.gone()

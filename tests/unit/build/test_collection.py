@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from trtllm_operator.build.collection import FINALIZER, GIVE_UP, Collection, plan_collection
+from trtllm_operator.build.collection import FINALIZER, GIVE_UP, Collection, beginning, plan_collection
 
 from .world import CONFIG, NOW, engine_artifact, failed, job, pod
 
@@ -13,6 +14,15 @@ def dying(**changes: Any) -> dict[str, Any]:
     made = engine_artifact()
     made["metadata"] |= {"deletionTimestamp": "2026-07-01T12:00:00Z", "finalizers": [FINALIZER], **changes}
     return made
+
+
+def collecting(status: dict[str, Any] | None = None, *, owner: str = "uid-engine-1", **spec: Any) -> dict[str, Any]:
+    """The Job that removes the files."""
+    meta = {"name": "engine-1-collect", "uid": "uid-collect", "labels": {}, "ownerReferences": [{"uid": owner}]}
+    return {"metadata": meta, "spec": spec, "status": status or {}}
+
+
+SUSPENDED = {"conditions": [{"type": "Suspended", "status": "True"}]}
 
 
 def test_attempts_go_before_the_files_do() -> None:
@@ -26,6 +36,36 @@ def test_a_job_removes_the_files() -> None:
     assert made["metadata"]["name"] == "engine-1-collect"
 
 
+def test_the_job_is_created_suspended_and_begins_once_its_controller_has_seen_it() -> None:
+    def planned(*jobs: dict[str, Any]) -> Collection:
+        made = plan_collection(dying(), jobs, (), referenced=False, config=CONFIG, now=NOW)
+        return replace(made, again_seconds=None)
+
+    (made,) = planned().create
+    assert made["spec"]["suspend"] is True
+    assert planned(collecting(suspend=True)) == Collection()
+    waiting = collecting(SUSPENDED, suspend=True)
+    assert planned(waiting) == Collection(begin=waiting)
+    waiting["metadata"]["annotations"] = beginning()["metadata"]["annotations"]
+    assert planned(waiting) == Collection(), "a queue has suspended it again, and lets it go on when there is room"
+
+
+def test_a_job_that_an_earlier_artefact_of_the_name_left_is_removed_and_never_begins() -> None:
+    """Created by a leader that hung until the artefact was gone and another one had its name."""
+    late = collecting(SUSPENDED, owner="uid-before", suspend=True)
+    planned = plan_collection(dying(), (late,), (), referenced=False, config=CONFIG, now=NOW)
+    assert (planned.begin, planned.create, planned.delete) == (None, (), (late,))
+
+
+def test_an_artefact_that_goes_with_its_files_takes_the_job_along_that_has_yet_to_begin() -> None:
+    """Whoever hangs before letting it begin must not do so when the name has another artefact."""
+    waiting = collecting(SUSPENDED, suspend=True)
+    gone = plan_collection(dying(), (waiting,), (), referenced=False, claim_gone=True, config=CONFIG, now=NOW)
+    assert gone == Collection(delete=(waiting,), release=True)
+    given_up = plan_collection(dying(), (waiting,), (), referenced=False, config=CONFIG, now=NOW + GIVE_UP)
+    assert (given_up.delete, given_up.release) == ((waiting,), True)
+
+
 def test_once_released_nothing_is_begun_again_though_its_jobs_are_gone() -> None:
     """The artefact may be seen a moment longer than its Jobs: another collection would remove a successor's files."""
     for finalizers in ([], ["somebody/else"]):
@@ -35,7 +75,7 @@ def test_once_released_nothing_is_begun_again_though_its_jobs_are_gone() -> None
 
 def test_a_removal_that_failed_is_tried_again_after_a_while() -> None:
     """A store that refuses must not be asked again and again without a pause."""
-    collect = {**job(1, ""), "metadata": {"name": "engine-1-collect", "labels": {}}, "status": failed(seconds_ago=20)}
+    collect = collecting(failed(seconds_ago=20))
     waits = plan_collection(dying(), (collect,), (), referenced=False, config=CONFIG, now=NOW)
     assert waits == Collection(again_seconds=40)
     collect["status"] = failed(seconds_ago=60)
@@ -51,7 +91,7 @@ def test_c99_what_has_left_nothing_behind_goes_at_once() -> None:
 
 
 def test_c99_a_removal_that_does_not_succeed_ends_after_a_while_with_a_word() -> None:
-    collect = {**job(1, ""), "metadata": {"name": "engine-1-collect", "labels": {}}, "status": failed(seconds_ago=20)}
+    collect = collecting(failed(seconds_ago=20))
     late = NOW + GIVE_UP
     for jobs, pods in (((collect,), ()), ((), ()), ((job(1, "p"),), (pod(1),))):
         given_up = plan_collection(dying(), jobs, pods, referenced=False, config=CONFIG, now=late)

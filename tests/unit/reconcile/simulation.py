@@ -17,7 +17,7 @@ from typing import Any
 
 from trtllm_operator.api.engineartifact import EngineArtifactSpec, Policy
 from trtllm_operator.api.llmengine import LLMEngineSpec
-from trtllm_operator.build.collection import FINALIZER, plan_collection
+from trtllm_operator.build.collection import FINALIZER, beginning, plan_collection
 from trtllm_operator.build.inspection import inspection_policy
 from trtllm_operator.build.plan import plan as plan_artifact
 from trtllm_operator.build.secrets import Secrets, digest, named_secrets
@@ -242,6 +242,11 @@ class World:
             )
             self._create(collection.create)
             self._delete(collection.delete)
+            if collection.begin:
+                changes = beginning()
+                begun = {**collection.begin, "spec": {**collection.begin["spec"], **changes["spec"]}}
+                self.put({**begun, "metadata": {**begun["metadata"], **changes["metadata"]}, "status": {}})
+                self.writes += 1
             if collection.release:
                 rest = [f for f in found["metadata"]["finalizers"] if f != FINALIZER]
                 released = self.put({**found, "metadata": {**found["metadata"], "finalizers": rest}})
@@ -288,7 +293,9 @@ class World:
         """The Job controller makes a Pod for each Job that has none."""
         for job in self.find(JOB):
             name = job["metadata"]["name"]
-            if not job.get("status", {}).get("conditions") and not self.pods_of(job):
+            if job["spec"].get("suspend"):
+                self.set_status(job, {"conditions": [{"type": "Suspended", "status": "True"}]})
+            elif not job.get("status", {}).get("conditions") and not self.pods_of(job):
                 template = job["spec"]["template"]
                 labels = {**template["metadata"]["labels"], "job-name": name}
                 self.put(
