@@ -19,6 +19,8 @@ from .smollm2 import A100, H100, delete, llmengine, wait_ready
 
 pytestmark = [pytest.mark.cluster, pytest.mark.soak, pytest.mark.timeout(1200)]
 READY_SECONDS = 600
+MANY = 30
+"""Lives: two engines from one download are made, served and removed in no fewer writes."""
 
 
 @pytest.fixture
@@ -49,4 +51,4 @@ async def test_killed_at_each_of_its_writes(
         replica.dies_at_every_write()
         await asyncio.to_thread(history)
         print(f"{replica.lives} lives, {replica.writes} writes")
-        assert replica.lives > 50
+        assert replica.lives > MANY

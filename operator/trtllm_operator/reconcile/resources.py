@@ -125,8 +125,9 @@ def _owners(resource: Resource, obj: Obj, namespace: str) -> Iterator[Key]:
     if resource == POD:
         for damaged in {name for name, _ in damaged_artifacts(obj)} - {label(obj, ARTIFACT)}:
             yield Key("EngineArtifact", namespace, damaged)
-    if resource == CONTROLLER_REVISION:
+    if resource in (CONFIG_MAP, CONTROLLER_REVISION):
         yield Key("Shared", namespace, "")
+    if resource == CONTROLLER_REVISION:
         for chain_label in CHAIN_LABELS.values():
             if artifact := label(obj, chain_label):
                 yield Key("EngineArtifact", namespace, artifact)

@@ -1,4 +1,4 @@
-"""Which keys a node wakes: those that its GPUs concern, and none at a heartbeat."""
+"""Which keys an object wakes: those of nodes that GPUs concern, and whoever can remove what an operator left."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from trtllm_operator.kube.cache import Cache, Change
-from trtllm_operator.kube.resource import NODE, key_of
+from trtllm_operator.kube.resource import CONFIG_MAP, NODE, key_of
+from trtllm_operator.objects import MANAGED
 from trtllm_operator.reconcile.resources import (
     ENGINE_ARTIFACT,
     INDEXED_LABELS,
@@ -133,3 +134,10 @@ def test_a_node_without_gpus_wakes_nothing(cluster: Cluster) -> None:
 def test_gpus_that_get_no_labels_are_said_to_those_who_wait(cluster: Cluster) -> None:
     bare = {**node("bare"), "status": {"allocatable": {"nvidia.com/gpu": "8"}}}
     assert cluster.put(NODE, bare) == SELECTING
+
+
+def test_a_config_map_that_an_operator_left_wakes_what_removes_it() -> None:
+    """All that is left where an operator died once the last artefact was gone: nothing else would wake anybody."""
+    cluster = Cluster()
+    left = {"metadata": {"name": "llmengine-runner-1", "namespace": "team", "labels": {MANAGED: "true"}}}
+    assert [(k.kind, k.namespace) for k in keys(CONFIG_MAP, left, cluster.cache)] == [("Shared", "team")]
