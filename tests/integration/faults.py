@@ -69,6 +69,8 @@ class FaultProxy:
         self.writes: Counter[tuple[str, str]] = Counter()
         self.answers: Counter[Fault] = Counter()
         self.trap: Trap | None = None
+        self.sprung = asyncio.Event()
+        """Set once the server has answered a write that sprang a trap."""
         self.numbered: list[str] = []
         """Method and path of the writes that count for a trap, in order."""
         self.url = ""
@@ -135,7 +137,11 @@ class FaultProxy:
                 return _cut(request)
             if watching:
                 self._watches.add(transport)
-            return await self._forward(request, trap if trap and trap.after else None)
+            try:
+                return await self._forward(request, trap if trap and trap.after else None)
+            finally:
+                if trap:
+                    self.sprung.set()
         finally:
             self._watches.discard(transport)
             if transport.is_closing():

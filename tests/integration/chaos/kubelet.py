@@ -86,6 +86,8 @@ class Kubelets:
         self.started: Counter[tuple[str, str]] = Counter()
         self.order: list[tuple[str, str]] = []
         self._arrivals: dict[str, int] = {}
+        self.made: Counter[tuple[str, str]] = Counter()
+        """Pods that there were of a Job, by namespace and the Job's name."""
         self.holding: tuple[str, ...] = ()
         self.working = asyncio.Event()
         self.working.set()
@@ -161,7 +163,10 @@ class Kubelets:
 
     def _arrived(self, pod: Obj) -> int:
         """Its place in the order in which Pods were first seen: the scheduler's queue."""
-        return self._arrivals.setdefault(pod["metadata"]["uid"], len(self._arrivals))
+        uid = pod["metadata"]["uid"]
+        if uid not in self._arrivals and (job := label(pod, "job-name")):
+            self.made[pod["metadata"]["namespace"], job] += 1
+        return self._arrivals.setdefault(uid, len(self._arrivals))
 
     async def _step(self, pod: Obj, pods: list[Obj]) -> None:
         """The next thing that happens to a Pod."""

@@ -5,6 +5,7 @@ Its write, decided on long before, reaches the server last.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -14,6 +15,7 @@ from tests.integration.chaos.replica import Replica
 from tests.integration.chaos.world import FIRST, World
 from tests.integration.faults import Trap
 from tests.integration.kube.waiting import eventually
+from trtllm_operator.kube.resource import JOB
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(300)]
 TAKE_OVER_SECONDS = 60
@@ -123,9 +125,18 @@ async def test_c102_a_removal_that_comes_late_leaves_the_files_that_were_built_s
         hang_at(leader, before + 1, removed_and_built_anew, after=after, path=path, method=method)
         await world.delete()
         await has_changed_hands(world, leader, other)
+        await asyncio.wait_for(leader.proxy.sprung.wait(), TAKE_OVER_SECONDS)
+
+        async def left() -> str | None:
+            names = [j["metadata"]["name"] for j in await world.objects(JOB)]
+            return ", ".join(n for n in names if n.endswith("-collect")) or None
+
+        await world.eventually(left, "what came late to go with its owner")
         await world.ready()
         await world.check()
         assert set(await world.artifacts()) == built
         assert world.workshop.collected == dict.fromkeys(built, 1), "the files of each were removed once, and are there"
+        made = {name: world.kubelets.made[world.namespace, f"{name}-collect"] for name in built}
+        assert made == dict.fromkeys(built, 1), "what came late did not begin, however fast it went"
         await world.delete()
         await world.gone()
