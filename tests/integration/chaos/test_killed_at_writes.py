@@ -16,6 +16,8 @@ SEED = 20260701
 CHOSEN = 3
 """Writes in the middle at which the fast test kills, beside the first and the last."""
 AT_ONCE = 6
+MANY = 25
+"""Lives, where each comes no further than a write: what a life finds done already, it does not write."""
 
 
 async def undisturbed(make_world: MakeWorld) -> Ending:
@@ -66,7 +68,7 @@ async def test_killed_at_each_of_its_writes_in_one_history(make_world: MakeWorld
         world.replica.dies_at_every_write()
         ending = await live(world)
         print(f"{world.replica.lives} lives, {len(ending.writes)} writes, {ending.seconds:.0f} s")
-        assert world.replica.lives > len(expected.writes) / 2
+        assert world.replica.lives > MANY
         assert ending.served == expected.served, "it ends otherwise than when nothing happens"
 
 
