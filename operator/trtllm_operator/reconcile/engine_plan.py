@@ -35,7 +35,7 @@ from .engine_status import TargetOutcome, Verdict, engine_status
 from .snapshot import EnginePlan, EngineSnapshot
 from .targets import concrete_targets
 from .texts import known_texts
-from .trouble import WAITING_FOR_GPU, held, trouble
+from .trouble import WAITING_FOR_GPU, held, share_gpus, trouble
 from .wanted import Wait, Wanted, decide, resolve_model
 
 KEPT_REVISIONS = 1
@@ -135,11 +135,11 @@ def _target(
     wrong = trouble(seen, revision, spec.rollout, observed.selected) if revision and not missing else None
     if revision:
         writes.delete += rollout.superseded(revision.name, observed, seen.now)
-        _take_step(writes, _room(seen, spec, target, revision, missing, wrong, observed))
+    _take_step(writes, _room(seen, spec, target, revision, missing, wrong, observed))
     if any(waits_for_volumes(p) for p in seen.pods if label(p, TARGET) == target.name):
         writes.again.append(LOOK_AGAIN_SECONDS)
-    if missing and missing.on_own_gpus:
-        said = held(seen, target.name, spec.rollout, observed.selected, missing.reason)
+    if revision and missing and missing.on_own_gpus:
+        said = held(seen, revision, spec.rollout, observed.selected, missing.reason)
         missing = replace(missing, message=missing.message + said)
     mounted = revision.runner_config_map if revision and not missing else None
     if mounted == seen.runner.config_map and mounted not in seen.config_maps:
@@ -171,27 +171,28 @@ def _room(
     seen: EngineSnapshot,
     spec: LLMEngineSpec,
     target: Target,
-    revision: Revision,
+    revision: Revision | None,
     missing: Wait | None,
     wrong: Problem | None,
     observed: rollout.Observed,
 ) -> rollout.Step:
-    """What the old servers give up for the new revision of a target, or get back."""
-    old, live = seen.revisions.get(observed.selected or ""), observed.deployments.get(observed.selected or "")
-    if old is None or live is None or observed.selected == revision.name:
+    """What the old servers give up for the new revision of a target, or get back: also where there is none to be."""
+    stored, live = seen.revisions.get(observed.selected or ""), observed.deployments.get(observed.selected or "")
+    if stored is None or live is None or (revision and observed.selected == revision.name):
         return rollout.Step()
+    old = read_revision(stored)
     recreates = spec.rollout.strategy == "Recreate"
-    too_many = live["spec"].get("replicas", 1) > target.replicas
+    too_many = revision is not None and live["spec"].get("replicas", 1) > target.replicas
     if too_many or (annotation(live, rollout.ROOM) and (not recreates or (missing and missing.stalled))):
-        return rollout.Step(apply=(deployment(seen.engine, read_revision(old), target.replicas),))
+        return rollout.Step(apply=(deployment(seen.engine, old, target.replicas),))
     builds = missing is not None and missing.on_own_gpus and missing.reason == WAITING_FOR_GPU
     starts = wrong is not None and wrong.reason == WAITING_FOR_GPU
-    if not recreates or not (builds or starts):
+    if revision is None or not recreates or not (builds or starts) or not share_gpus(old, revision):
         return rollout.Step()
     pods = [p for p in seen.pods if label(p, TARGET) == target.name]
     # The last of the old servers goes for the first of the new ones, not for those after it.
     begun = any(label(p, REVISION) == revision.name and "nodeName" in p["spec"] for p in pods)
-    return rollout.make_room(seen.engine, read_revision(old), live, pods, seen.now, keep=1 if starts and begun else 0)
+    return rollout.make_room(seen.engine, old, live, pods, seen.now, keep=1 if starts and begun else 0)
 
 
 def _engine_of(seen: EngineSnapshot, revision: str | None) -> str | None:

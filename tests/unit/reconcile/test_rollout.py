@@ -238,3 +238,34 @@ def test_c88_the_strategy_alone_rolls_nothing() -> None:
     assert [d["metadata"]["resourceVersion"] for d in pool.find(DEPLOYMENT)] == versions
     assert state(pool)["status"]["observedGeneration"] == 2
     assert pool.find(LLM_ENGINE)[0]["spec"]["rollout"] == {"strategy": "Recreate"}
+
+
+def test_c88_servers_on_other_gpus_are_not_stopped_for_what_waits() -> None:
+    """The target moves to another product, whose GPUs are taken by others: those of the old servers are of no use."""
+    pool = serving(gpus=1, replicas=1, **RECREATE)
+    before = dict(pool.served())
+    other = node("b200", "NVIDIA-B200")
+    other["metadata"]["labels"]["kubernetes.io/arch"] = "amd64"
+    pool.put({"apiVersion": "v1", "kind": "Node", **other, "status": {"allocatable": {GPU: "1", **HOST}}})
+    moved = {"name": "h100", "gpu": {"product": "NVIDIA-B200"}}
+    pool.put(spec(1, targets=[moved], **RECREATE))
+    pool.play(30)
+    ready = condition(pool, "Ready")
+    assert ready["reason"] == "WaitingForGpu", ready
+    assert "serves now" not in ready["message"], "their GPU is not such as it waits for"
+    assert (dict(pool.served()), pool.least) == (before, 1)
+
+
+def test_c88_old_servers_come_back_when_the_spec_that_they_made_room_for_is_followed_by_one_that_is_refused() -> None:
+    pool = serving(gpus=1, replicas=1, **RECREATE)
+    ((_, before),) = dict(pool.served()).items()
+    pool.finish = lambda job: None  # type: ignore[method-assign]
+    pool.put(spec(1, budgets=NEW, **RECREATE))
+    pool.play(20)
+    assert pool.least == 0, "there was one GPU, and the build has it"
+    pool.put(spec(1, budgets=NEW, parallelism={"tensor": 2}, **RECREATE))
+    pool.settle()
+    assert condition(pool, "Stalled")["reason"] == "Refused", condition(pool, "Ready")
+    old = pool.get(DEPLOYMENT, before)
+    assert old is not None
+    assert old["spec"]["replicas"] == 1
