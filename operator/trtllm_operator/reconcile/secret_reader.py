@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from ..api.engineartifact import EngineArtifactSpec
 from ..api.llmengine import LLMEngineSpec
 from ..build import attempt
+from ..build.failures import KINDS
 from ..build.inspection import inspection_name, inspection_policy, source_hash
 from ..build.plan import LOOK_AGAIN_SECONDS, Snapshot, current_attempt, is_ready
 from ..build.secrets import Secrets, digest, named_secrets
@@ -35,10 +36,10 @@ class SecretReader:
     """By the uid of who depends on them: when, which, and how they were."""
 
     async def look(self, seen: Snapshot) -> Snapshot:
-        """The snapshot with the Secrets of an artefact that is not ready and whose attempt does not run."""
+        """The snapshot with the Secrets of an artefact that is not ready, and whose attempt is over or stuck on one:
+        one that waits for a GPU may do so for days."""
         job = current_attempt(seen)
-        pods = [p for p in seen.pods if job and label(p, ATTEMPT) == label(job, ATTEMPT)]
-        if is_ready(seen.artifact) or _runs(pods):
+        if is_ready(seen.artifact) or (job and not _is_stuck_on_secret(seen, job)):
             return seen
         policy = EngineArtifactSpec.model_validate(seen.artifact["spec"]).policy
         return replace(seen, secrets=await self._look(seen.artifact, named_secrets(policy)))
@@ -89,6 +90,13 @@ class SecretReader:
                 return None
             raise
         return await self._versions(namespace, [s["name"] for s in account.get("imagePullSecrets") or ()])
+
+
+def _is_stuck_on_secret(seen: Snapshot, job: Obj) -> bool:
+    pods = [p for p in seen.pods if label(p, ATTEMPT) == label(job, ATTEMPT)]
+    around = attempt.Surroundings(seen.nodes, seen.now, seen.said.job_events, seen.said.volume_events)
+    state = attempt.read(job, pods, around)
+    return isinstance(state, attempt.Waiting) and KINDS[state.reason].secrets is not None
 
 
 def _runs(pods: Iterable[Obj]) -> bool:

@@ -18,7 +18,7 @@ from trtllm_operator.reconcile.secret_reader import SecretReader
 from trtllm_operator.reconcile.snapshot import EngineSnapshot
 
 from ..build.test_plan import POLICY, snapshot
-from ..build.world import CONFIG, RUNNER, ended, engine_artifact, failed, job, pod, running
+from ..build.world import CONFIG, RUNNER, ended, engine_artifact, failed, job, pod, running, waiting
 from .simulation import CATALOG, GATED, TOKEN, engine
 from .simulation import World as Cluster
 
@@ -84,6 +84,12 @@ def test_c94_secrets_are_looked_at_while_an_attempt_does_not_run_and_not_more_of
     busy = pod(1, initContainerStatuses=[ended("stage", 0), running("build")])
     world.look(of_a_bucket(jobs=(job(1, POLICY),), pods=(busy,)))
     assert world.api.looked == [], "not while it runs"
+    taken = pod(1, conditions=[{"type": "PodScheduled", "status": "False", "message": "1 Insufficient nvidia.com/gpu"}])
+    world.look(of_a_bucket(jobs=(job(1, POLICY),), pods=(taken,)))
+    assert world.api.looked == [], "not while it waits for what no Secret gives"
+    stuck = pod(1, initContainerStatuses=[waiting("stage", "ImagePullBackOff")])
+    world.look(of_a_bucket(jobs=(job(1, POLICY),), pods=(stuck,)))
+    assert world.api.looked == ["bucket", "regcred"]
 
 
 def test_c94_a_published_artefact_costs_no_look() -> None:
