@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.integration.packaging.rendered import CHART, NAMESPACE, RELEASE, Refused, chart, helm
+from tests.integration.packaging.rendered import CHART, NAMESPACE, RELEASE, ROOT, Refused, chart, helm
 from trtllm_operator.config import OperatorConfig, load
 from trtllm_operator.main import read_catalog
+from trtllm_operator.reconcile.resources import WATCHES
 
 DIGEST = "sha256:" + "ab" * 32
+OURS = ("llmengines", "engineartifacts")
 TOOLCHAIN = f"registry.example/tritonserver@{DIGEST}"
 
 
@@ -130,6 +132,27 @@ def test_no_right_is_given_to_find_secrets_or_to_enter_pods() -> None:
     assert not {pair for pair in given if pair[0] in ("pods/exec", "serviceaccounts/token", "*")}
     assert not {pair for pair in given if pair[1] in ("*", "escalate", "bind", "impersonate")}
     assert ("pods", "create") not in given
+
+
+def test_every_right_is_one_that_the_operator_uses() -> None:
+    watched = {watch.resource.plural for watch in WATCHES} | {"customresourcedefinitions"}  # kopf looks for kinds
+    posted = {"jobs", "configmaps", "controllerrevisions"}  # and read where the name is taken
+    applied = {"engineartifacts", "deployments", "services"}  # what does not exist yet takes both verbs
+    used = {
+        *((kind, verb) for kind in watched for verb in ("list", "watch")),
+        *((kind, verb) for kind in posted for verb in ("create", "get", "delete")),
+        *((kind, verb) for kind in applied for verb in ("create", "patch", "delete")),
+        *((f"{kind}/{part}", verb) for kind in OURS for part, verb in (("status", "patch"), ("finalizers", "update"))),
+        ("engineartifacts", "get"),  # before its files are removed
+        ("engineartifacts", "update"),  # to take its finalizer away
+        ("jobs", "patch"),  # to let that removal begin
+        *((kind, "get") for kind in ("pods/log", "secrets", "serviceaccounts")),
+        ("events", "list"),
+    }
+    rules = chart()["ClusterRole", "", RELEASE]["rules"]
+    assert {(kind, verb) for rule in rules for kind in rule["resources"] for verb in rule["verbs"]} == used
+    files = (ROOT / "manifests/rbac/operator.yaml").read_text()
+    assert next(obj for obj in yaml.safe_load_all(files) if obj["kind"] == "ClusterRole")["rules"] == rules
 
 
 def test_users_read_with_the_role_view_and_write_with_edit() -> None:
