@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from ..api.llmengine import LLMEngineSpec
 from ..catalog import Family, Release
@@ -21,7 +21,7 @@ def support_checks(
     engines = _release(release)
     yield engines
     yield _architecture(facts, release, family)
-    yield _source(spec, facts, release, precision)
+    yield _source(spec, facts, release, precision, family)
     if engines.ok and family is not None and not family.refused:
         yield _commands(spec, facts, release)
     yield _gpu(release, gpu)
@@ -40,6 +40,11 @@ def support_checks(
 
 def _list(values: Iterable[str]) -> str:
     return ", ".join(values) or "none"
+
+
+def _either(values: Sequence[str]) -> str:
+    """One or more values: a, b or c."""
+    return " or ".join(filter(None, (", ".join(values[:-1]), values[-1])))
 
 
 def _release(release: Release) -> Check:
@@ -70,7 +75,9 @@ def _architecture(facts: ModelFacts, release: Release, family: Family | None) ->
     )
 
 
-def _source(spec: LLMEngineSpec, facts: ModelFacts, release: Release, precision: ResolvedPrecision) -> Check:
+def _source(
+    spec: LLMEngineSpec, facts: ModelFacts, release: Release, precision: ResolvedPrecision, family: Family | None
+) -> Check:
     if facts.quantization is None:
         return passed("source-checkpoint", f"the source is not quantised ({facts.dtype})")
     what = f"the source is already quantised ({_list(filter(None, (facts.quantization, facts.quantization_algo)))})"
@@ -82,12 +89,13 @@ def _source(spec: LLMEngineSpec, facts: ModelFacts, release: Release, precision:
         )
     if precision.source is not None:
         return passed("source-checkpoint", f"{what}: the converter takes it as {precision.source.quant_algo}")
-    known = [kind.method for kind in release.source_checkpoints]
+    command = family.command if family is not None else None
+    known = list(dict.fromkeys(kind.method for kind in release.source_checkpoints if command in kind.commands))
     reason = ", with desc_act" if facts.quantization_desc_act else ""
     return failed(
         "source-checkpoint",
         f"{what}{reason}: the converter of release {release.name} is not known to take that",
-        f"use the unquantised model (or one quantised with {_list(known)}, of a Llama family)",
+        f"use the unquantised model, or one quantised with {_either(known)}" if known else "use the unquantised model",
     )
 
 
@@ -141,11 +149,14 @@ def _quantization(
             if format_.compute_capabilities
             else f"release {release.name} has {format_.name} on no GPU"
         )
-        others = [f.name for f in release.formats.values() if capability in f.compute_capabilities and f.weight_bits]
+        works = [f.name for f in release.formats.values() if capability in f.compute_capabilities]
+        fix = f"there use quantization {_either(works)}" if works else ""
+        if precision.source is not None:  # quantization is none already
+            fix = "use the unquantised model" if works else ""
         return failed(
             "quantization",
             f"{format_.name} does not work on {gpu.product} (compute capability {capability}): {needs}",
-            f"there use quantization none or {_list(others)}",
+            fix,
         )
     if family is not None and not _listed(format_.name, format_.tool, format_.families, family, precision):
         return warned(

@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from tests.unit.planning.build import engine_spec
+from tests.unit.planning.build import engine_spec, llama
 from tests.unit.planning.models import (
     A100,
     H100,
     LLAMA_2_7B,
     LLAMA_31_8B,
     LLAMA_31_405B,
+    QWEN2,
     RELEASE,
     gpu,
     plan,
@@ -86,3 +87,26 @@ def test_c33_four_bit_weights_with_fp8_cache_on_ada() -> None:
 def test_c34_formats_are_a_closed_list(quantization: str) -> None:
     with pytest.raises(ValidationError, match="int4_awq"):
         engine_spec(quantization=quantization)
+
+
+@pytest.mark.parametrize(
+    ("family", "says"),
+    [
+        ({}, "use the unquantised model, or one quantised with awq, gptq or fbgemm_fp8"),
+        (QWEN2, "use the unquantised model, or one quantised with awq or gptq"),
+        ({"architectures": ["GemmaForCausalLM"], "model_type": "gemma"}, "use the unquantised model"),
+    ],
+)
+def test_a_source_that_is_quantised_otherwise_names_what_its_converter_takes(family: dict[str, Any], says: str) -> None:
+    facts = llama(28, 28, 4, 3584, 18944, 152064, **family, quantization_config={"quant_method": "bitsandbytes"})
+    assert said(plan(facts), "source-checkpoint").endswith(f"is not known to take that; {says}")
+
+
+def test_what_would_work_is_said_only_where_anything_does() -> None:
+    turing = plan(LLAMA_2_7B, gpu("Tesla-T4"))
+    assert said(turing, "quantization").endswith("it needs one of 8.0, 8.6, 8.9, 9.0, 10.0, 10.3, 12.0, 12.1")
+    awq = llama(
+        32, 32, 32, 4096, 11008, 32000, quantization_config={"quant_method": "awq", "bits": 4, "group_size": 128}
+    )
+    blackwell = plan(awq, gpu("NVIDIA-B200"))
+    assert said(blackwell, "quantization").endswith("; use the unquantised model")
