@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
 from typing import Any
 
 from ..kube.resource import NODE, Obj, Resource
@@ -23,7 +25,7 @@ class Cluster:
                 "reading a cluster takes the package kubernetes: pip install 'llmengine-operator[cli]'", UNREACHABLE
             ) from None
         try:
-            kubernetes.config.load_config()  # type: ignore[no-untyped-call]
+            _load_config(kubernetes.config)
         except (kubernetes.config.ConfigException, OSError, ValueError) as error:
             raise CliError(f"no cluster: {error}", UNREACHABLE) from None
         configuration: Any = kubernetes.client.Configuration.get_default_copy()
@@ -61,6 +63,17 @@ class Cluster:
             raise CliError(f"the cluster refuses the list of {resource}: {why}", UNREACHABLE)
         found: Obj = json.loads(body)
         return found
+
+
+def _load_config(config: Any) -> None:
+    """The kubeconfig, or else the Pod's own. The client's `load_config` prints to standard output, and takes a
+    KUBECONFIG of several files for none."""
+    if os.environ.get("KUBECONFIG") or Path("~/.kube/config").expanduser().exists():
+        config.load_kube_config()
+    elif os.environ.get("KUBERNETES_SERVICE_HOST"):
+        config.load_incluster_config()
+    else:
+        raise config.ConfigException("KUBECONFIG is not set and there is no ~/.kube/config")
 
 
 def nodes() -> list[Obj]:

@@ -34,7 +34,7 @@ def read_engine(path: str) -> tuple[str, LLMEngineSpec]:
     documents = read_documents(path)
     engines = [d for d in documents if d.get("kind") == KIND and d.get("apiVersion") == API_VERSION]
     if len(engines) != 1:
-        held = ", ".join(f"{d.get('apiVersion')} {d.get('kind')}" for d in documents[:5]) or "nothing"
+        held = ", ".join(_kind(d) for d in documents[:5]) or "nothing"
         raise CliError(f"{path} holds {held}; give one {API_VERSION} {KIND}")
     document = engines[0]
     try:
@@ -98,6 +98,11 @@ def read_documents(path: str) -> list[dict[str, Any]]:
         if not isinstance(document, dict):
             raise CliError(f"{path} holds {type(document).__name__}, not an object")
     return documents
+
+
+def _kind(document: dict[str, Any]) -> str:
+    kind = [str(document[key]) for key in ("apiVersion", "kind") if document.get(key)]
+    return " ".join(kind) or "an object without apiVersion and kind"
 
 
 def _field(location: tuple[int | str, ...]) -> str:

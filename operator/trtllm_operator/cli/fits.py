@@ -41,6 +41,12 @@ class Fit:
         """Longest sequence that the cache holds, of at most `limit` tokens."""
         return min(self.cache_tokens, limit or self.cache_tokens)
 
+    def room(self, limit: int | None) -> tuple[str, str, str]:
+        """Tokens of the cache, the longest sequence, requests at once; unknown where the GPU's memory is."""
+        if self.plan.memory.kv_tokens is None:
+            return "unknown", "unknown", "unknown"
+        return f"{self.cache_tokens:,}", f"{self.longest(limit):,}", f"{self.cache_tokens // self.tokens:,}"
+
 
 def fits(
     facts: ModelFacts, release: Release, gpus: Sequence[TargetGpu], tokens: int, output: Output, *, everything: bool
@@ -58,7 +64,7 @@ def fits(
             [
                 (
                     fit.gpu.product, str(fit.tensor), fit.quantization, fit.kv_cache, str(fit.plan.memory.weights),
-                    f"{fit.cache_tokens:,}", f"{fit.longest(limit):,}", f"{fit.cache_tokens // tokens:,}",
+                    *fit.room(limit),
                 )
                 for fit in working
             ],
@@ -66,11 +72,22 @@ def fits(
     else:
         line(f"{facts.architecture} works with none of these GPUs in release {release.name}", "red")
     if everything or not working:
-        for fit in judged:
-            if not fit.plan.ok:
-                why = "; ".join(str(check) for check in fit.plan.errors)
-                line(f"{fit.gpu.product} TP {fit.tensor} {fit.quantization} KV {fit.kv_cache}: {why}", "yellow")
+        for text in _refusals([fit for fit in judged if not fit.plan.ok]):
+            line(text, "yellow")
     return 0 if working else REFUSED
+
+
+def _refusals(refused: Sequence[Fit]) -> Iterator[str]:
+    """Why each does not work. What none of a GPU's combinations passes is said once, and they are not listed for it."""
+    for product in dict.fromkeys(fit.gpu.product for fit in refused):
+        of_gpu = [fit for fit in refused if fit.gpu.product == product]
+        said = [[str(check) for check in fit.plan.errors] for fit in of_gpu]
+        common = [why for why in said[0] if len(said) > 1 and all(why in other for other in said)]
+        if common:
+            yield f"{product}: {'; '.join(common)}"
+            continue
+        for fit, why in zip(of_gpu, said, strict=True):
+            yield f"{product} TP {fit.tensor} {fit.quantization} KV {fit.kv_cache}: {'; '.join(why)}"
 
 
 def _combinations(facts: ModelFacts, release: Release, gpu: TargetGpu, tokens: int) -> Iterator[Fit]:
@@ -107,6 +124,7 @@ def _spec(
 
 
 def _object(fit: Fit, limit: int | None) -> dict[str, Any]:
+    known = fit.plan.memory.kv_tokens is not None
     return {
         "gpu": fit.gpu.product,
         "tensorParallel": fit.tensor,
@@ -116,8 +134,8 @@ def _object(fit: Fit, limit: int | None) -> dict[str, Any]:
         "errors": [str(check) for check in fit.plan.errors],
         "weightsBytesPerGpu": fit.plan.memory.weights.value,
         "weights": bytes_text(fit.plan.memory.weights.value),
-        "kvCacheTokens": fit.cache_tokens,
-        "longestSequence": fit.longest(limit),
-        "concurrentRequests": fit.cache_tokens // fit.tokens,
+        "kvCacheTokens": fit.cache_tokens if known else None,
+        "longestSequence": fit.longest(limit) if known else None,
+        "concurrentRequests": fit.cache_tokens // fit.tokens if known else None,
         "tokensPerRequest": fit.tokens,
     }

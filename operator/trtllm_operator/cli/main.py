@@ -131,7 +131,9 @@ def fits(
     model: Annotated[str, typer.Argument(help="Directory of the model, or owner/name[@revision] on the hub.")],
     gpu: Annotated[list[str], typer.Option("--gpu", help="Product as the node label says it; may be repeated.")],
     release: Annotated[str, typer.Option("--release", help="Release; the newest that builds engines without.")] = "",
-    tokens: Annotated[int, typer.Option("--tokens", min=2, help="Tokens of a request, prompt and answer.")] = 2048,
+    tokens: Annotated[
+        int, typer.Option("--tokens", min=2, max=16_777_216, help="Tokens of a request, prompt and answer.")
+    ] = 2048,
     everything: Annotated[bool, typer.Option("--all", help="Show what does not work as well, and why.")] = False,
     catalog: CatalogFiles = None,
     output: OutputOption = "table",

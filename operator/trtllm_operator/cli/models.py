@@ -10,7 +10,7 @@ from ..api.common import S3Model
 from ..api.llmengine import ModelSource
 from ..planning.model import ModelFacts, ModelUnreadable, read_config, read_report
 from ..runner.report import StepError
-from ..steps.source import CONFIG, Directory, read_json, read_text, weight_files
+from ..steps.source import CONFIG, Directory, check_usable, holds_weights, read_json, read_text, weight_files
 from .credentials import bucket_credentials, hub_token
 from .errors import BAD_INPUT, UNREACHABLE, CliError
 from .judged import Model
@@ -61,7 +61,11 @@ def _from_directory(path: Path) -> ModelFacts:
         if CONFIG not in source.files:
             raise CliError(f"{path} has no {CONFIG}")
         quantization = read_json(source, _QUANT_CONFIG) if _QUANT_CONFIG in source.files else None
-        has_weights = any(name.endswith(".safetensors") for name in source.files)
+        has_weights = holds_weights(source.files)
+        if (
+            has_weights
+        ):  # a whole model: what the operator's inspection refuses is refused; config.json alone may be planned
+            check_usable(source.files)
         tensors = (
             {name: t for file in weight_files(source) for name, t in source.tensors(file).items()}
             if has_weights

@@ -175,7 +175,7 @@ def _facts(whole: Mapping[str, Any], tensors: Mapping[str, Any] | None, text: Ma
     if hidden % heads and read_head_dim(config) is None:
         raise ModelUnreadable(f"hidden_size {hidden} does not divide by {heads} heads, and config.json has no head_dim")
     head_size = read_head_dim(config) or hidden // heads
-    vocab = count(config, ("padded_vocab_size", "vocab_size"), 100_000_000)
+    vocab = optional(config, ("padded_vocab_size",), 100_000_000) or count(config, ("vocab_size",), 100_000_000)
     intermediate = optional(config, INTERMEDIATE, 10_000_000) or 4 * hidden
     experts = optional(config, ("num_local_experts", "num_experts", "n_routed_experts"), 65_536)
     source = read_quantization(whole, config)

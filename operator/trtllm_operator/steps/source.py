@@ -76,12 +76,22 @@ def check_usable(files: Iterable[str]) -> str:
     return tokenizer
 
 
+def holds_weights(files: Iterable[str]) -> bool:
+    """Whether a model with these files has any weights, usable or not, rather than its small files alone."""
+    return any(fnmatch(name, pattern) for name in files for pattern in ("*.safetensors", SAFETENSORS_INDEX, *_PICKLES))
+
+
 def weight_files(source: Source) -> tuple[str, ...]:
     """The safetensors files that make up the model, sorted: those of the index where there is one, so that a second
     copy of the weights in another layout is not taken. Raises StepError ModelUnreadable when one is missing."""
     if SAFETENSORS_INDEX in source.files:
         mapping = read_json(source, SAFETENSORS_INDEX).get("weight_map")
-        wanted = sorted(set(mapping.values())) if isinstance(mapping, dict) else []
+        named = mapping.values() if isinstance(mapping, dict) else ()
+        if not all(isinstance(name, str) for name in named):
+            raise StepError(
+                "ModelUnreadable", f"{SAFETENSORS_INDEX} is damaged: weight_map has to name a file per tensor"
+            )
+        wanted = sorted(set(named))
     elif "model.safetensors" in source.files:
         wanted = ["model.safetensors"]
     else:
@@ -112,9 +122,11 @@ def parse_header(path: str, size: int, read: Callable[[int, int], bytes]) -> dic
     Raises StepError ModelUnreadable.
     """
     try:
+        if size < 8:
+            raise ValueError(f"a file of {size} bytes")  # noqa: TRY301
         (header_bytes,) = struct.unpack("<Q", read(0, 8))
         if header_bytes > min(size, _MAX_HEADER_BYTES):
-            raise ValueError(f"a header of {header_bytes} bytes")  # noqa: TRY301
+            raise ValueError(f"a header of {header_bytes} bytes in a file of {size}")  # noqa: TRY301
         header = json.loads(read(8, 8 + header_bytes))
         header.pop("__metadata__", None)
         found = {name: TensorHeader(entry["dtype"], tuple(entry["shape"])) for name, entry in header.items()}

@@ -193,6 +193,34 @@ def test_fits_says_why_nothing_works(model: Path) -> None:
     assert "does not support compute capability 7.5" in out
 
 
+def test_fits_says_once_what_no_combination_of_a_gpu_passes(model: Path) -> None:
+    """GPT-2's 1,024 positions are a table: 2,048 tokens work with no precision and no number of GPUs."""
+    config = {
+        "architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "n_ctx": 1024, "n_embd": 768, "n_head": 12,
+        "n_layer": 12, "n_positions": 1024, "vocab_size": 50257,
+    }  # fmt: skip
+    (model / "config.json").write_text(json.dumps(config))
+    code, out, _ = run("fits", str(model), "--gpu", "NVIDIA-L4", "--gpu", "NVIDIA-L40S")
+    assert code == 1
+    assert [row.partition(":")[0] for row in out.splitlines()[1:]] == ["NVIDIA-L4", "NVIDIA-L40S"]
+    assert out.count("above the model's 1,024 positions") == 2
+    code, out, _ = run("fits", str(model), "--gpu", "NVIDIA-L4", "--tokens", "1024")
+    assert code == 0
+
+
+def test_fits_does_not_know_the_cache_of_a_gpu_of_unknown_memory(model: Path) -> None:
+    code, out, _ = run("fits", str(model), "--gpu", "NVIDIA-L20")
+    assert code == 0
+    assert out.splitlines()[1].split()[-3:] == ["unknown"] * 3
+    row = json.loads(run("fits", str(model), "--gpu", "NVIDIA-L20", "-o", "json")[1])[0]
+    assert row["kvCacheTokens"] is row["longestSequence"] is row["concurrentRequests"] is None
+
+
+def test_fits_takes_no_more_tokens_than_a_spec(model: Path) -> None:
+    assert run("fits", str(model), "--gpu", "NVIDIA-L4", "--tokens", "16777217")[0] == 2
+    assert run("fits", str(model), "--gpu", "NVIDIA-L4", "--tokens", "16777216")[0] in (0, 1)
+
+
 def test_fits_keeps_to_what_a_family_allows(model: Path) -> None:
     """Gemma 2 of 16 heads, 8 of them K and V: no more ranks than those, and no more tokens than its README allows."""
     config = {
@@ -257,7 +285,7 @@ def test_what_the_catalogue_knows(tmp_path: Path) -> None:
     [
         ("a: b: c", "is not YAML"),
         ("", "holds nothing; give one llmengine.dev/v1alpha1 LLMEngine"),
-        ("a: 1\n---\nb: 2", "holds None None, None None; give one llmengine.dev/v1alpha1 LLMEngine"),
+        ("a: 1\n---\nkind: Pod", "holds an object without apiVersion and kind, Pod; give one llmengine.dev/v1alpha1"),
         (f"{ENGINE}\n---\n{ENGINE}", "LLMEngine, llmengine.dev/v1alpha1 LLMEngine; give one"),
         ("[1, 2]", "holds list, not an object"),
         ("[" * 20_000, "is not YAML"),
@@ -307,6 +335,7 @@ def test_a_spec_that_is_wrong_is_one_line_and_exit_3(
         (json.dumps(SMOLLM2 | {"num_hidden_layers": 10**12}), "num_hidden_layers is 1000000000000"),
         (json.dumps(SMOLLM2 | {"hidden_size": "576"}), "hidden_size is '576', not a whole number"),
         (json.dumps(SMOLLM2).replace("576", "NaN"), "no hidden_size"),
+        (json.dumps(SMOLLM2 | {"vocab_size": None}), "no vocab_size at any known place"),
         ('{"a":' * 100_000, "config.json is not JSON: maximum recursion depth"),
         ('{"hidden_size": 1' + "0" * 5000 + "}", "config.json is not JSON: Exceeds the limit"),
     ],
@@ -325,10 +354,39 @@ def test_a_model_that_can_not_be_read_is_one_line_and_exit_3(
 
 
 def test_weights_that_are_cut_off_are_one_line(model: Path, manifest: Any) -> None:
+    (model / "tokenizer.json").write_text("{}")
     (model / "model.safetensors").write_bytes(b"\xff" * 20)
     code, _, err = run("plan", "-f", manifest(), "--model", str(model))
     assert code == 3
     assert "model.safetensors is not a safetensors file" in err
+
+
+@pytest.mark.parametrize(
+    ("files", "says"),
+    [
+        ({"model.safetensors": b""}, "model.safetensors is not a safetensors file: a file of 0 bytes"),
+        ({"model.safetensors": b"\0" * 6 + b"\1\0"}, "a header of 281474976710656 bytes in a file of 8"),
+        ({"pytorch_model.bin": b"x"}, "its weights are pickles (pytorch_model.bin)"),
+        ({"model.safetensors.index.json": b'{"weight_map": {"a": "a.safetensors"}}'}, "names a.safetensors, which"),
+        ({"model.safetensors.index.json": b'{"weight_map": {"a": {}, "b": 1}}'}, "index.json is damaged"),
+    ],
+)
+def test_weights_that_the_operator_refuses_are_one_line(
+    model: Path, manifest: Any, files: dict[str, bytes], says: str
+) -> None:
+    for name, content in {"tokenizer.json": b"{}", **files}.items():
+        (model / name).write_bytes(content)
+    code, _, err = run("plan", "-f", manifest(), "--model", str(model))
+    assert code == 3
+    assert says in err
+    assert err.count("\n") == 1
+
+
+def test_weights_without_a_tokenizer_are_refused_as_the_operator_does(model: Path, manifest: Any) -> None:
+    (model / "model.safetensors").write_bytes(b"\2" + b"\0" * 7 + b"{}")
+    code, _, err = run("plan", "-f", manifest(), "--model", str(model))
+    assert code == 3
+    assert "the model has no tokenizer: none of tokenizer.json" in err
 
 
 def test_a_model_on_a_claim_needs_its_files(manifest: Any) -> None:
@@ -444,6 +502,16 @@ def test_a_cluster_that_is_not_there_is_exit_4(model: Path, manifest: Any, monke
     code, _, err = run("plan", "-f", manifest(), "--model", str(model), "--server")
     assert code == 4
     assert err == "llmengine: no cluster: no kubeconfig\n"
+
+
+def test_no_kubeconfig_is_one_line_and_nothing_on_standard_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    says = "llmengine: no cluster: KUBECONFIG is not set and there is no ~/.kube/config\n"
+    assert run("why", "smol", "-o", "json") == (4, "", says)
 
 
 def test_a_wrong_command_line_is_exit_2() -> None:
