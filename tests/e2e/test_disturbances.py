@@ -12,7 +12,6 @@ import pytest
 from demo.kubectl import Kubectl, Obj, wait_for
 from demo.stack import (
     CLAIM,
-    CONTAINER_SECURITY,
     OPERATOR,
     OPERATOR_NAMESPACE,
     POD_SECURITY,
@@ -23,6 +22,7 @@ from demo.stack import (
 )
 from demo.third_node import TARGET as L4
 from demo.third_node import third_node
+from trtllm_operator.objects import CONTAINER_SECURITY
 
 from .invariants import check, check_gone, staged, visible
 from .smollm2 import A100, H100, delete, llmengine, wait_condition, wait_ready

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from demo.kubectl import Kubectl, Obj, wait_for
-from demo.stack import CONTAINER_SECURITY, POD_SECURITY, Stack
+from demo.stack import POD_SECURITY, Stack
 from tests.cluster.build import build_extra
 from tests.cluster.images import write_static
 from tests.s3 import ACCESS_KEY, SECRET_KEY, client_of
+from trtllm_operator.objects import CONTAINER_SECURITY
 
 from .smollm2 import answer, delete, llmengine, wait_ready
 
@@ -105,7 +106,8 @@ def wait_repaired(namespace: Kubectl, name: str, artifact: str) -> Obj:
 
     wait_for(f"{artifact} to be built again", missing, limit_seconds=REPAIR_SECONDS)
     wait_ready(namespace, name, limit_seconds=REPAIR_SECONDS)
-    return namespace.get("engineartifact", artifact)["status"]
+    status: Obj = namespace.get("engineartifact", artifact)["status"]
+    return status
 
 
 def test_an_llmengine_in_a_bucket_serves_and_what_is_damaged_there_is_made_again(

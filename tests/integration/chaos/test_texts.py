@@ -11,6 +11,7 @@ from tests.integration.chaos.world import FIRST, SECOND, World
 from trtllm_operator.kube.resource import Obj
 from trtllm_operator.objects import RETRY
 from trtllm_operator.reconcile.resources import LLM_ENGINE
+from trtllm_operator.runner.report import StepError
 from trtllm_operator.steps import texts
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(300)]
@@ -24,7 +25,7 @@ def write(world: World, path: str, content: str) -> str:
     (directory / "rows.jsonl").write_text(content)
     try:
         found = texts.digest({"claimName": "texts", "path": path, "root": str(world.workshop.claim)})
-    except texts.StepError:
+    except StepError:
         return ""
     return str(found["digest"])
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.integration.kube.world import World
-from trtllm_operator.kube.client import Client
+from trtllm_operator.kube.client import Call, Client
 from trtllm_operator.kube.config import ClusterConfig
 from trtllm_operator.kube.diff import canonical_quantity
 from trtllm_operator.kube.errors import ApiError
@@ -118,7 +118,8 @@ async def test_only_the_very_object_seen_is_deleted(client: Client, namespace: s
 async def test_a_list_of_many_pages_is_of_one_moment(client: Client, namespace: str) -> None:
     for number in range(7):
         await client.create(CONFIG_MAP, config_map(namespace, f"map-{number}"))
-    names, versions = [], set()
+    names: list[str] = []
+    versions: set[int] = set()
     async for page in client.pages(CONFIG_MAP, namespace=namespace, limit=3):
         if not names:
             await client.create(CONFIG_MAP, config_map(namespace, "map-late"))
@@ -127,7 +128,7 @@ async def test_a_list_of_many_pages_is_of_one_moment(client: Client, namespace: 
         assert all((obj["apiVersion"], obj["kind"]) == ("v1", "ConfigMap") for obj in page.items)
     assert names == [f"map-{number}" for number in range(7)]
     assert len(versions) == 1
-    assert client.calls["list", "configmaps", 200] == 3
+    assert client.calls[Call("list", "configmaps", 200)] == 3
 
 
 async def test_a_kind_that_is_not_served_is_not_found(client: Client) -> None:

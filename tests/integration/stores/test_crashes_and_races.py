@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from trtllm_operator.runner.report import StepError
 from trtllm_operator.steps import bucket as bucket_module
 from trtllm_operator.steps.bucket import Bucket
 from trtllm_operator.steps.object_store import ObjectStore
@@ -201,7 +202,7 @@ def test_a_removal_during_a_publication_leaves_no_manifest_without_files(
         create(self, key, content)
 
     monkeypatch.setattr(Bucket, "create", removed_just_before)
-    with pytest.raises(bucket_module.StepError, match="was being removed while it was published") as caught:
+    with pytest.raises(StepError, match="was being removed while it was published") as caught:
         space.publish(space.output(FILES))
     assert caught.value.retryable
     assert not space.store().has("engine-1")

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
+from botocore.exceptions import BotoCoreError
 
 from trtllm_operator.runner import manifest
 from trtllm_operator.runner.report import StepError
@@ -178,7 +179,7 @@ class TestProvide:
             starts.append(start)
             for number, chunk in enumerate(chunks(self, key, start, etag)):
                 if number == 2 and len(starts) < 4:
-                    raise bucket_module.BotoCoreError
+                    raise BotoCoreError
                 yield chunk
 
         monkeypatch.setattr(bucket_module.Bucket, "_chunks", breaking)

@@ -61,7 +61,8 @@ class Server:
             with self.post(
                 "ensemble", "generate_stream", text_input=text, max_tokens=max_tokens, stream=True
             ) as answer:
-                return answer.read().decode()
+                sent: bytes = answer.read()
+                return sent.decode()
         except urllib.error.HTTPError as error:
             return error.read().decode()
 

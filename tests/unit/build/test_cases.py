@@ -104,7 +104,7 @@ def test_c86_waiting_for_a_gpu_is_told_apart_from_starting_and_is_no_stall() -> 
 def test_c89_gpu_memory_that_an_ending_pod_of_ours_may_hold_is_waited_for_and_then_counts() -> None:
     message = "CUDA out of memory. Tried to allocate 2.00 GiB"
     oom = pod(1, initContainerStatuses=[ended("build", 64, told("GpuMemoryExhausted", message))])
-    server = {
+    server: dict[str, Any] = {
         "metadata": {"name": "chat-h100-1-abc", "deletionTimestamp": stamp(20)},
         "spec": {
             "nodeName": "h100",

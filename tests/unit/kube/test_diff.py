@@ -151,6 +151,11 @@ def test_what_is_no_quantity_is_refused(text: str) -> None:
         canonical_quantity(text)
 
 
+def value(quantity: str) -> Decimal:
+    """By the Kubernetes client, whose function has no types."""
+    return Decimal(parse_quantity(quantity))  # type: ignore[no-untyped-call]
+
+
 @given(
     st.integers(0, 10**12),
     st.sampled_from(["", "m", "u", "n", "k", "M", "G", "T", "Ki", "Mi", "Gi", "Ti"]),
@@ -158,4 +163,4 @@ def test_what_is_no_quantity_is_refused(text: str) -> None:
 def test_a_canonical_quantity_has_the_same_value_and_stays_as_it_is(number: int, suffix: str) -> None:
     canonical = canonical_quantity(f"{number}{suffix}")
     assert canonical_quantity(canonical) == canonical
-    assert parse_quantity(canonical) == Decimal(parse_quantity(f"{number}{suffix}"))
+    assert value(canonical) == value(f"{number}{suffix}")

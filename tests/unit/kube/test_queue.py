@@ -57,11 +57,11 @@ def test_a_busy_key_goes_behind_those_that_wait(queue: KeyQueue[str]) -> None:
         queue.add(key)
     order = []
     for _ in range(6):
-        key = queue.take()
-        assert key is not None
-        order.append(key)
-        queue.add(key)
-        queue.done(key)
+        taken = queue.take()
+        assert taken is not None
+        order.append(taken)
+        queue.add(taken)
+        queue.done(taken)
     assert order == ["a", "b", "c", "a", "b", "c"]
 
 

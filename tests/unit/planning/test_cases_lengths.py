@@ -37,7 +37,7 @@ def test_c54_chunked_context_takes_the_whole_sequence() -> None:
     assert fp8.longest_prompt.value == 32767, "FP8 weights keep it with an FP8 cache"
 
 
-BUILD_TIME = {"batch": 16, "input_len": 1025, "seq_len": 2049, "num_tokens": 2049, "beams": 2}
+BUILD_TIME: dict[str, Any] = {"batch": 16, "input_len": 1025, "seq_len": 2049, "num_tokens": 2049, "beams": 2}
 
 
 @pytest.mark.parametrize("field", BUILD_TIME)

@@ -213,7 +213,7 @@ class TestAnEngineThatIsNotWhatItsRecordSays:
 
     def complain(self, world: World, reason: str = "EngineMismatch") -> str:
         """The servers of one generation start again and cannot load their engine."""
-        name = next(t["artifact"] for t in state(world)["status"]["targets"] if t["name"] == "h100")
+        name: str = next(t["artifact"] for t in state(world)["status"]["targets"] if t["name"] == "h100")
         failure = {"reason": reason, "message": "for 8.9, and the GPU has 9.0", "retryable": True, "artifact": name}
         (pod,) = (p for p in world.find(POD) if label(p, TARGET) == "h100")
         ended = {"exitCode": 75, "message": json.dumps({"failure": failure}), "finishedAt": world.stamp()}

@@ -34,7 +34,8 @@ def ready(world: World) -> bool:
 def engine_of(world: World, target: str) -> str:
     found = world.get(LLM_ENGINE, "smol")
     assert found is not None
-    return next(t["artifact"] for t in found["status"]["targets"] if t["name"] == target)
+    artifact: str = next(t["artifact"] for t in found["status"]["targets"] if t["name"] == target)
+    return artifact
 
 
 def status(world: World, artifact: str) -> dict[str, Any]:
@@ -48,7 +49,8 @@ def condition(world: World, artifact: str, type_: str) -> dict[str, Any]:
 
 
 def artifact_of(world: World, type_: str) -> str:
-    return next(a["metadata"]["name"] for a in world.find(ENGINE_ARTIFACT) if a["spec"]["type"] == type_)
+    name: str = next(a["metadata"]["name"] for a in world.find(ENGINE_ARTIFACT) if a["spec"]["type"] == type_)
+    return name
 
 
 def servers(world: World) -> None:

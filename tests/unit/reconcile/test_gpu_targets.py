@@ -21,7 +21,7 @@ def world() -> World:
     return World()
 
 
-def join(world: World, name: str, product: str, compute: str, mib: int = 81559, **labels: str) -> None:
+def join(world: World, name: str, product: str, compute: str, mib: int = 81559, /, **labels: str) -> None:
     made = node(name, product, compute, mib)
     made["metadata"]["labels"] |= labels
     world.put({"apiVersion": "v1", "kind": "Node", **made})

@@ -23,14 +23,18 @@ BUDGETS = st.builds(
     lambda length: {"maxBatchSize": 8, "maxInputLen": 512, "maxSeqLen": length, "maxNumTokens": 2048},
     st.sampled_from([1024, 2048, 4096]),
 )
-A100 = {"name": "a100", "gpu": {"product": "NVIDIA-A100-SXM4-80GB"}}
-H100 = {"name": "h100", "gpu": {"product": "NVIDIA-H100-80GB-HBM3"}}
-ANY = {"name": "gpu", "gpu": {"any": {}}}
-HOPPER = {"name": "hopper", "gpu": {"architecture": "hopper"}}
+A100: dict[str, Any] = {"name": "a100", "gpu": {"product": "NVIDIA-A100-SXM4-80GB"}}
+H100: dict[str, Any] = {"name": "h100", "gpu": {"product": "NVIDIA-H100-80GB-HBM3"}}
+ANY: dict[str, Any] = {"name": "gpu", "gpu": {"any": {}}}
+HOPPER: dict[str, Any] = {"name": "hopper", "gpu": {"architecture": "hopper"}}
 SELECTING = st.lists(st.sampled_from([A100, H100, ANY, HOPPER]), min_size=1, max_size=3, unique_by=lambda t: t["name"])
-TARGETS = SELECTING.flatmap(
-    lambda targets: st.tuples(*(st.integers(0, 2).map(lambda n, t=t: {**t, "replicas": n}) for t in targets))
-)
+
+
+def scaled(target: dict[str, Any]) -> st.SearchStrategy[dict[str, Any]]:
+    return st.integers(0, 2).map(lambda replicas: {**target, "replicas": replicas})
+
+
+TARGETS = SELECTING.flatmap(lambda targets: st.tuples(*map(scaled, targets)))
 SPECS = st.fixed_dictionaries(
     {"budgets": BUDGETS, "targets": TARGETS.map(list)},
     optional={

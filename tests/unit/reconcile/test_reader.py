@@ -186,8 +186,8 @@ class TestServers:
             found, wanted = taken[target["servedRevision"]], planned[target["servedRevision"]]
             assert f"holds {found:,} tokens where {wanted:,} were planned (+80 %)" in warning
         assert {c["type"]: c["status"] for c in other["conditions"]}["Ready"] == "True", "nothing else follows from it"
-        seen.engine["status"] = other
-        assert engine_plan(seen).status == other, "it is remembered after a restart of the operator"
+        restarted = replace(seen, engine={**seen.engine, "status": other})
+        assert engine_plan(restarted).status == other, "it is remembered after a restart of the operator"
 
 
 def test_c11_the_reported_numbers() -> None:

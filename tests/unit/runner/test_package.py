@@ -9,6 +9,8 @@ import sys
 import zipfile
 from pathlib import Path
 
+import pytest
+
 from trtllm_operator import runner
 from trtllm_operator.runner import package
 from trtllm_operator.runner.package import build_zipapp
@@ -17,7 +19,9 @@ SOURCES = sorted(Path(runner.__file__).parent.glob("*.py"))
 MAX_CONFIG_MAP_BYTES = 1 << 20
 
 
-def test_the_same_sources_give_the_same_bytes_wherever_and_whenever(tmp_path: Path, monkeypatch) -> None:
+def test_the_same_sources_give_the_same_bytes_wherever_and_whenever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = build_zipapp()
     for source in SOURCES:
         copy = tmp_path / source.name

@@ -43,11 +43,13 @@ def build(image: Image, tool: str, **expected: Any) -> tuple[int, dict[str, Any]
 
 
 def reason(report: dict[str, Any]) -> str:
-    return report["failure"]["reason"]
+    told: str = report["failure"]["reason"]
+    return told
 
 
 def message(report: dict[str, Any]) -> str:
-    return report["failure"]["message"]
+    told: str = report["failure"]["message"]
+    return told
 
 
 class TestSuccess:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
 
@@ -15,8 +16,10 @@ def test_a_result_ends_with_0(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("retryable", "status"), [(False, 64), (True, 75)])
-def test_a_failure_ends_with_the_status_that_says_whether_it_may_pass(retryable, status, tmp_path: Path) -> None:
-    def step():
+def test_a_failure_ends_with_the_status_that_says_whether_it_may_pass(
+    retryable: bool, status: int, tmp_path: Path
+) -> None:
+    def step() -> NoReturn:
         raise report.StepError("DiskFull", "full", retryable=retryable)
 
     log = tmp_path / "log"
@@ -26,7 +29,8 @@ def test_a_failure_ends_with_the_status_that_says_whether_it_may_pass(retryable,
 
 def test_an_error_of_ours_is_told_in_one_line_without_a_traceback(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    assert report.run_step(lambda: {}["missing"], log) == 64
+    results: dict[str, dict[str, Any]] = {}
+    assert report.run_step(lambda: results["missing"], log) == 64
     failure = json.loads(log.read_text())["failure"]
     assert failure["reason"] == "Internal"
     assert "KeyError" in failure["message"]
@@ -34,7 +38,7 @@ def test_an_error_of_ours_is_told_in_one_line_without_a_traceback(tmp_path: Path
 
 
 @pytest.mark.parametrize("character", ["x", "ü", "🂡", '"'])
-def test_a_long_message_is_cut_to_what_kubelet_keeps(character) -> None:
+def test_a_long_message_is_cut_to_what_kubelet_keeps(character: str) -> None:
     failure = report.StepError("DiskFull", "begins " + character * 6000)
     data = report.encode(failure.report())
     assert 3500 < len(data) <= 4096
@@ -53,8 +57,8 @@ def test_a_reason_outside_the_closed_list_is_refused_at_once() -> None:
         (OSError(5, "Input/output error", "/store/a"), 75, "StoreFailed: a volume of the Pod failed: Input/output"),
     ],
 )
-def test_a_volume_that_is_full_or_fails_is_told_as_that(error, status, told, tmp_path: Path) -> None:
-    def step():
+def test_a_volume_that_is_full_or_fails_is_told_as_that(error: OSError, status: int, told: str, tmp_path: Path) -> None:
+    def step() -> NoReturn:
         raise error
 
     log = tmp_path / "log"

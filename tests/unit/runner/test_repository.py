@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from trtllm_operator.runner.report import StepError
-from trtllm_operator.runner.repository import arrived, escaped, mandatory, render
+from trtllm_operator.runner.repository import Value, arrived, escaped, mandatory, render
 
 TEMPLATE = """\
 name: "tensorrt_llm"
@@ -46,7 +46,7 @@ for part in split(substitutions, ","):
 open(path, "w").write(string.Template(text).safe_substitute(values))
 '''
 
-VALUES = {
+VALUES: dict[str, Value] = {
     "triton_backend": "tensorrtllm",
     "triton_max_batch_size": 8,
     "decoupled_mode": True,

@@ -29,7 +29,7 @@ while True:
 class Server:
     """A store with an engine and its tokenizer, in an image with templates."""
 
-    def __init__(self, image: Image, world_size: int = 1, **built: str) -> None:
+    def __init__(self, image: Image, world_size: int = 1, /, **built: str) -> None:
         self.image = image
         self.store = VolumeStore(image.root / "store")
         self.templates = Templates(image.root)
@@ -110,7 +110,7 @@ class TestRefusedBeforeTheServerStarts:
         assert "built on NVIDIA H100 80GB HBM3 (compute capability 9.0)" in message
 
     def test_fewer_gpus_than_ranks(self, image: Image) -> None:
-        status, reason, message = Server(image, world_size=2).fails()
+        status, reason, message = Server(image, 2).fails()
         assert (status, reason) == (75, "GpuUnavailable")
         assert "engine-1 needs 2 GPUs; this container sees 1" in message
 
@@ -240,7 +240,7 @@ class TestSeveralRanks:
     def server(self, image: Image) -> Server:
         image.has_gpus(H100, H100)
         image.command("mpirun", MPIRUN)
-        server = Server(image, world_size=2)
+        server = Server(image, 2)
         image.command("tritonserver", RANKS)
         return server
 

@@ -44,7 +44,7 @@ def write_model(directory: Path, *, shards: int = 2, layers: int = 2, padding_by
     if padding_bytes:
         tensors["padding"] = np.arange(padding_bytes // 4, dtype=np.int32)
     names = sorted(tensors)
-    weight_map = {}
+    weight_map: dict[str, str] = {}
     for shard in range(shards):
         file = f"model-{shard + 1:05}-of-{shards:05}.safetensors" if shards > 1 else "model.safetensors"
         mine = names[shard::shards]

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from aiohttp import web
 
 from trtllm_operator.planning import report as planner
 from trtllm_operator.runner.report import StepError
-from trtllm_operator.steps import model, volume_store
+from trtllm_operator.steps import model
 from trtllm_operator.steps.hub import retry_after_seconds
 from trtllm_operator.steps.source import Directory
 
@@ -50,7 +51,9 @@ def wait_for(condition: Callable[[], bool], limit_seconds: float = 60) -> None:
 
 
 class TestInspect:
-    def test_a_branch_becomes_a_commit_and_the_report_is_what_the_planner_reads(self, hub: HubServer, steps: Start):
+    def test_a_branch_becomes_a_commit_and_the_report_is_what_the_planner_reads(
+        self, hub: HubServer, steps: Start
+    ) -> None:
         hub.add(layers=3)
         status, report, output = steps().inspect()
         assert status == 0, output
@@ -350,8 +353,10 @@ class TestClaim:
         self, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         digest = self.inspect(root)["revision"]
-        usage = volume_store.shutil.disk_usage(tmp_path)
-        monkeypatch.setattr(volume_store.shutil, "disk_usage", lambda _path: usage._replace(free=10))
+        usage = shutil.disk_usage(tmp_path)
+        monkeypatch.setattr(
+            "trtllm_operator.steps.volume_store.shutil.disk_usage", lambda _path: usage._replace(free=10)
+        )
         with pytest.raises(StepError, match="more are needed") as caught:
             self.fetch(root, digest, tmp_path / "store")
         assert caught.value.reason == "DiskFull"

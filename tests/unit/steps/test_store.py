@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +15,6 @@ from typing import Any
 import pytest
 
 from trtllm_operator.runner.report import StepError
-from trtllm_operator.steps import volume_store as store_module
 from trtllm_operator.steps.store import Content, Published
 from trtllm_operator.steps.volume_store import VolumeStore as Store
 
@@ -146,7 +146,12 @@ def killed_at(step: int, action: Callable[[], object]) -> bool:
                         os.kill(os.getpid(), signal.SIGKILL)
 
         fsync = os.fsync
-        os.fsync = lambda descriptor: (hook("os.fsync", ()), fsync(descriptor))[1]  # type: ignore[assignment]
+
+        def watched_fsync(fd: Any) -> None:
+            hook("os.fsync", ())
+            fsync(fd)
+
+        os.fsync = watched_fsync
         sys.addaudithook(hook)
         try:
             action()
@@ -221,15 +226,15 @@ class TestRace:
         self, store: Store, output: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The winner clears away the loser's staging directory under its hands."""
-        copyfile = store_module.shutil.copyfile
+        copyfile = shutil.copyfile
 
         def overtaken(source: Path, target: Path) -> object:
             if "uid-1" in str(target):
-                monkeypatch.setattr(store_module.shutil, "copyfile", copyfile)
+                monkeypatch.setattr("trtllm_operator.steps.volume_store.shutil.copyfile", copyfile)
                 publish(store, output, "winner")
             return copyfile(source, target)
 
-        monkeypatch.setattr(store_module.shutil, "copyfile", overtaken)
+        monkeypatch.setattr("trtllm_operator.steps.volume_store.shutil.copyfile", overtaken)
         assert publish(store, output).digest == store.verify("engine-1").digest
         assert_nothing_half_made(store)
 

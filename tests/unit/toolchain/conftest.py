@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from safetensors.numpy import save_file
 
@@ -54,8 +55,11 @@ def make_model(tmp_path: Path) -> MakeModel:
         hidden, heads, kv_heads = config["hidden_size"], config["num_attention_heads"], config["num_key_value_heads"]
         size = hidden // heads
 
-        def matrix(rows: int, columns: int) -> np.ndarray[Any, np.dtype[np.float32]]:
-            return (random.standard_normal((rows, columns)) / np.sqrt(columns)).astype(np.float32)
+        def matrix(rows: int, columns: int) -> npt.NDArray[np.float32]:
+            values: npt.NDArray[np.float32] = (random.standard_normal((rows, columns)) / np.sqrt(columns)).astype(
+                np.float32
+            )
+            return values
 
         weights = {
             "model.embed_tokens.weight": matrix(config["vocab_size"], hidden) * 4,

@@ -26,7 +26,8 @@ def load(engine: Path) -> Llama:
 
 
 def last_logits(model: Llama, tokens: Any) -> Floats:
-    return model.forward([Segment(np.array(tokens), model.new_cache())])[0]
+    logits: Floats = model.forward([Segment(np.array(tokens), model.new_cache())])[0]
+    return logits
 
 
 def plain_logits(model_dir: Path, tokens: Any) -> Floats:

@@ -1,8 +1,10 @@
 """The reader and writer, against the reference implementation."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from safetensors.numpy import load_file, save_file
 from trtllm_standin.dtypes import Tensor, narrow, widen
@@ -10,7 +12,10 @@ from trtllm_standin.safetensors_io import CorruptFileError, SafetensorsFile, wri
 
 
 def test_the_reference_implementation_reads_what_is_written(tmp_path: Path) -> None:
-    arrays = {"a": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.array([-1, 7], np.int8)}
+    arrays: dict[str, npt.NDArray[Any]] = {
+        "a": np.arange(6, dtype=np.float32).reshape(2, 3),
+        "b": np.array([-1, 7], np.int8),
+    }
     formats = {"a": "F32", "b": "I8"}
     write_safetensors(
         tmp_path / "x", {name: Tensor(formats[name], array) for name, array in arrays.items()}, {"k": "v"}

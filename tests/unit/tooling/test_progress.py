@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import time
 
 import pytest
 
@@ -30,7 +31,7 @@ def test_a_long_step_gives_signs_of_life_and_says_how_far_it_is(monkeypatch: pyt
     with progress.step("modules") as step:
         step.update(3, 10)
         while "... modules (3 of 10, 0 s)" not in output.getvalue():
-            progress_module.time.sleep(0.005)
+            time.sleep(0.005)
 
 
 def test_steps_at_the_same_time_share_one_display_on_a_terminal() -> None:
