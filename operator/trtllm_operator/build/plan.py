@@ -111,7 +111,7 @@ class _Outcome:
 def current_attempt(seen: Snapshot) -> Obj | None:
     """The Job of the attempt that goes on, if one does."""
     newest = max(seen.jobs, key=number, default=None)
-    return newest if newest is not None and not is_finished(newest) else None
+    return newest if newest is not None and not _is_finished(newest) else None
 
 
 def is_ready(artifact: Obj) -> bool:
@@ -266,7 +266,7 @@ def _between(
     if past.last is None:
         return _start(seen, spec, past, before.attempt or 1)
     following = max(past.last.number + 1, before.attempt or 0)
-    lingering = tuple(j for j in seen.jobs if number(j) <= past.last.number and not is_finished(j))
+    lingering = tuple(j for j in seen.jobs if number(j) <= past.last.number and not _is_finished(j))
     if lingering:
         # Recorded first, deleted then: what follows is decided from the record once the Job is gone.
         message = f"{past.last.message} (attempt {past.last.number}; its Job is being removed)"
@@ -285,8 +285,7 @@ def _between(
     return _after_failure(seen, spec, past, past.last, following)
 
 
-def is_finished(job: Obj) -> bool:
-    """Whether the Job has ended, well or not."""
+def _is_finished(job: Obj) -> bool:
     return condition_true(job, "Complete") is not None or condition_true(job, "Failed") is not None
 
 
