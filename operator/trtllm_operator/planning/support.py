@@ -143,6 +143,8 @@ def _quantization(
             "quantization", f"release {release.name} has no quantization {asked}", f"it has {_list(release.formats)}"
         )
     capability = gpu.compute_capability
+    if asked == "none" and precision.source is None and capability not in release.compute_capabilities:
+        return passed("quantization", "nothing is quantised; the release has no kernels for this GPU at all")
     if capability not in format_.compute_capabilities:
         needs = (
             f"it needs one of {_list(format_.compute_capabilities)}"

@@ -103,8 +103,9 @@ def test_a_source_that_is_quantised_otherwise_names_what_its_converter_takes(fam
 
 
 def test_what_would_work_is_said_only_where_anything_does() -> None:
-    turing = plan(LLAMA_2_7B, gpu("Tesla-T4"))
-    assert said(turing, "quantization").endswith("it needs one of 8.0, 8.6, 8.9, 9.0, 10.0, 10.3, 12.0, 12.1")
+    assert refused_for(plan(LLAMA_2_7B, gpu("Tesla-T4"))) == {"gpu", "memory-kv-cache"}
+    turing = plan(LLAMA_2_7B, gpu("Tesla-T4"), quantization="fp8")
+    assert said(turing, "quantization").endswith("it needs one of 8.9, 9.0, 10.0, 10.3, 12.0")
     awq = llama(
         32, 32, 32, 4096, 11008, 32000, quantization_config={"quant_method": "awq", "bits": 4, "group_size": 128}
     )
