@@ -257,7 +257,7 @@ class Client:
         params = {"container": container, "limitBytes": str(limit_bytes)}
         if tail_lines is not None:
             params["tailLines"] = str(tail_lines)
-        return (await self._call("logs", "GET", POD, path, params=params)).decode(errors="replace")
+        return (await self._call("logs", "GET", POD, path, params=params, relayed=True)).decode(errors="replace")
 
     async def _json(self, verb: str, method: str, resource: Resource, path: str, **request: Any) -> Obj:
         parsed: Obj = json.loads(await self._call(verb, method, resource, path, **request))
@@ -274,12 +274,13 @@ class Client:
         content_type: str = "application/json",
         params: dict[str, str] | None = None,
         urgent: bool = False,
+        relayed: bool = False,
         accept: str = "*/*",
     ) -> bytes:
-        """One request; `urgent` ones (the Lease) do not wait with the others."""
+        """One request. `urgent` ones (the Lease) do not wait with the others; `relayed` ones a kubelet answers."""
         if urgent:
             return await self._send(verb, method, resource, path, body, content_type, params, accept)
-        async with self.pause.turn():
+        async with self.pause.turn(relayed=relayed):
             return await self._send(verb, method, resource, path, body, content_type, params, accept)
 
     async def _send(

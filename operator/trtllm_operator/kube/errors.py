@@ -65,6 +65,11 @@ class ApiError(Exception):
         return self.status == 403
 
     @property
+    def is_throttled(self) -> bool:
+        """The server itself asks us to stay away for a while."""
+        return self.status == 429
+
+    @property
     def is_conflict(self) -> bool:
         """Somebody else was first: another resourceVersion, uid or field manager. Look again."""
         return self.status == 409 and not self.is_already_exists

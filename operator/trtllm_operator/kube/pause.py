@@ -52,13 +52,17 @@ class Pause:
         return 0.0 if self.is_open else max(0.0, self._until - self._clock())
 
     @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
-        """Wait until one may call; how the call inside ends decides for everyone."""
+    async def turn(self, *, relayed: bool = False) -> AsyncIterator[None]:
+        """Wait until one may call; how the call inside ends decides for everyone.
+
+        `relayed`: the server passes it on to a kubelet, whose trouble is not the server's.
+        """
         probe = await self._admitted()
         try:
             yield
         except ApiError as error:
-            self._judge(error)
+            if not relayed or error.is_throttled:
+                self._judge(error)
             raise
         else:
             self.succeeded()

@@ -68,7 +68,8 @@ class Reader:
         subject = f"{(pod or job)['metadata'].get('uid')} {container[0] if container else ''}"
         when, what, said = self._read.get(uid, (-float("inf"), "", Said()))
         if what != subject or now - when >= LOOK_AGAIN_SECONDS:
-            said = await self._ask(seen, job, pod, container[0] if container else None)
+            before = said if what == subject else Said()
+            said = await self._ask(seen, job, pod, container[0] if container else None, before)
             self._read[uid] = (now, subject, said)
             self._forget(now)
         return replace(seen, said=said)
@@ -125,7 +126,8 @@ class Reader:
             return None
         return pool_tokens(log)
 
-    async def _ask(self, seen: Snapshot, job: Obj, pod: Obj | None, container: str | None) -> Said:
+    async def _ask(self, seen: Snapshot, job: Obj, pod: Obj | None, container: str | None, before: Said) -> Said:
+        """`before` is what was said at the last look: it stands where a kubelet cannot be asked."""
         try:
             if pod is None:
                 return Said(job_events=await self._why_no_pod(job, seen.now))
@@ -133,9 +135,10 @@ class Reader:
                 return Said(log=await self._log(pod, container))
             return Said(volume_events=await volume_events(self.client, pod, seen.now))
         except ApiError as error:
-            if error.is_overload or error.is_internal:
+            troubled = error.is_overload or error.is_internal
+            if troubled and (container is None or error.is_throttled):
                 raise
-            return Said()  # the container has just begun, or the Pod has just gone
+            return before if troubled else Said()  # the container has just begun, or the Pod has just gone
 
     async def _log(self, pod: Obj, container: str) -> str:
         meta = pod["metadata"]

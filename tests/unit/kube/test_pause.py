@@ -46,6 +46,18 @@ async def test_trouble_closes_it_for_everyone(pause: Pause, status: int) -> None
     assert pause.seconds_left == pytest.approx(0.5)
 
 
+@pytest.mark.parametrize(("status", "is_open"), [(0, True), (500, True), (502, True), (504, True), (429, False)])
+async def test_what_a_kubelet_does_not_answer_is_no_trouble_of_the_server(
+    pause: Pause, status: int, is_open: bool
+) -> None:
+    for _ in range(INTERNAL_ERRORS):
+        if pause.is_open:
+            with pytest.raises(ApiError):
+                async with pause.turn(relayed=True):
+                    raise ApiError(status, "", "dial tcp 10.0.0.7:10250: i/o timeout")
+    assert pause.is_open is is_open
+
+
 @pytest.mark.parametrize("status", [400, 403, 404, 409, 422])
 async def test_a_refusal_is_an_answer(pause: Pause, status: int) -> None:
     await fail(pause, status)

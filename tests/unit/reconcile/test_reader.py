@@ -105,6 +105,18 @@ def test_a_log_that_cannot_be_read_is_no_failure(status: int) -> None:
     assert world.listen(running_build()) == Said()
 
 
+@pytest.mark.parametrize("status", [0, 500, 502, 504])
+def test_a_kubelet_that_cannot_be_asked_keeps_no_build_from_being_looked_at(status: int) -> None:
+    world = World(log="step 7 of 9")
+    world.listen(running_build())
+    world.api.log, world.seconds = ApiError(status, "", "dial tcp 10.0.0.7:10250: i/o timeout", call="logs"), 30
+    assert world.listen(running_build()).log == "step 7 of 9", "what was said stands"
+    world.seconds = 31
+    world.listen(running_build())
+    assert len(world.api.asked) == 2, "it is asked no more often for that"
+    assert World(log=world.api.log).listen(running_build()) == Said()
+
+
 def test_an_api_server_that_asks_for_a_pause_gets_it() -> None:
     world = World(log=ApiError(429, "TooManyRequests", "slow down", call="logs"))
     with pytest.raises(ApiError):
