@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,8 @@ def read_engine(path: str) -> tuple[str, LLMEngineSpec]:
     document = engines[0]
     try:
         spec = LLMEngineSpec.model_validate(document.get("spec"))
+        # as strict as the API server: "8" is no integer. Second, for what the first has passed is small and no circle
+        LLMEngineSpec.model_validate_json(json.dumps(document["spec"]), strict=True)
     except ValidationError as error:
         wrong = "; ".join(f"{_field(e['loc'])}: {e['msg']}" for e in error.errors())
         raise CliError(f"{path} is no valid {KIND}: {wrong}") from None

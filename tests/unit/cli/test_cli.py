@@ -314,6 +314,8 @@ def test_a_file_that_is_no_manifest_is_one_line_and_exit_3(manifest: Any, text: 
         ({"parallelism": {"tensor": -1}, "release": ""}, "spec.parallelism.tensor: Input should be greater"),
         ({"model": {}}, "takes exactly one of huggingFace and persistentVolumeClaim"),
         ({"colour": "red"}, "spec.colour: Extra inputs"),
+        ({"budgets": SPEC["budgets"] | {"maxBatchSize": "8"}}, "spec.budgets.maxBatchSize: Input should be a valid"),
+        ({"build": {"scaleFromZero": "true"}}, "spec.build.scaleFromZero: Input should be a valid boolean"),
     ],
 )
 def test_a_spec_that_is_wrong_is_one_line_and_exit_3(
