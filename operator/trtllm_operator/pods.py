@@ -19,6 +19,11 @@ def pods_of(job: Obj, pods: Iterable[Obj]) -> list[Obj]:
     return [p for p in pods if label(p, "job-name") == job["metadata"]["name"]]
 
 
+def is_over(pod: Obj) -> bool:
+    """Whether none of its containers runs or will: one that was evicted or refused stays beside its replacement."""
+    return (pod.get("status") or {}).get("phase") in ("Failed", "Succeeded")
+
+
 def container_statuses(pod: Obj) -> list[Obj]:
     """Init containers first, in the order they run."""
     status = pod.get("status", {})

@@ -26,7 +26,7 @@ from ..objects import (
     short_hash,
 )
 from ..planning.targets import ConcreteTarget
-from ..pods import waits_for_volumes
+from ..pods import is_over, waits_for_volumes
 from ..serving import rollout
 from ..serving.health import Problem
 from ..serving.revision import Revision, controller_revision, read_revision
@@ -189,7 +189,7 @@ def _room(
     starts = wrong is not None and wrong.reason == WAITING_FOR_GPU
     if revision is None or not recreates or not (builds or starts) or not share_gpus(old, revision):
         return rollout.Step()
-    pods = [p for p in seen.pods if label(p, TARGET) == target.name]
+    pods = [p for p in seen.pods if label(p, TARGET) == target.name and not is_over(p)]
     # The last of the old servers goes for the first of the new ones, not for those after it.
     begun = any(label(p, REVISION) == revision.name and "nodeName" in p["spec"] for p in pods)
     return rollout.make_room(seen.engine, old, live, pods, seen.now, keep=1 if starts and begun else 0)

@@ -8,7 +8,7 @@ from ..api.llmengine import Rollout
 from ..build.attempt import volume_problem
 from ..build.placement import ending_on, obstacles, requests
 from ..objects import REVISION, TARGET, Obj, label
-from ..pods import waits_for_volumes
+from ..pods import is_over, waits_for_volumes
 from ..serving.health import Problem, problem
 from ..serving.revision import Revision, read_revision
 from .snapshot import EngineSnapshot
@@ -20,7 +20,8 @@ GPU_MEMORY = "GpuMemoryExhausted"
 def trouble(seen: EngineSnapshot, revision: Revision, rollout: Rollout, selected: str | None) -> Problem | None:
     """The first thing wrong with the Pods of a revision; `selected` is the one that serves."""
     pods = [p for p in seen.pods if label(p, REVISION) == revision.name]
-    for pod in sorted(pods, key=lambda p: str(p["metadata"]["name"])):
+    # What has become of one that is over matters less than what its replacement waits for.
+    for pod in sorted(pods, key=lambda p: (is_over(p), str(p["metadata"]["name"]))):
         if found := problem([pod]):
             return _explained(seen, revision, pod, found, rollout, selected)
         if waits_for_volumes(pod) and (said := seen.volume_events.get(pod["metadata"]["uid"])):
@@ -57,7 +58,10 @@ def held(seen: EngineSnapshot, revision: Revision, rollout: Rollout, selected: s
     holders = [
         p
         for p in seen.pods
-        if label(p, REVISION) == selected and label(p, TARGET) == revision.target and "nodeName" in p["spec"]
+        if label(p, REVISION) == selected
+        and label(p, TARGET) == revision.target
+        and "nodeName" in p["spec"]
+        and not is_over(p)
     ]
     if not holders:
         return ""

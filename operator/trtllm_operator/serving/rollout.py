@@ -79,8 +79,8 @@ def superseded(wanted: str, seen: Observed, now: datetime) -> tuple[Obj, ...]:
 def make_room(owner: Obj, old: Revision, live: Obj, pods: Sequence[Obj], now: datetime, *, keep: int) -> Step:
     """Stop one server of `old`, whose Deployment is `live`, for what waits for GPUs; never below `keep`.
 
-    `pods` are those of the target. Before each step everything that was stopped has to be gone, and the scheduler gets
-    its time to place what waits.
+    `pods` are those of the target, without any that are over. Before each step everything that was stopped has to be
+    gone, and the scheduler gets its time to place what waits.
     """
     count = int(live["spec"].get("replicas", 1))
     running = [p for p in pods if label(p, REVISION) == old.name and "deletionTimestamp" not in p["metadata"]]

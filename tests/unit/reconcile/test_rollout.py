@@ -40,7 +40,7 @@ class Pool(World):
         """The operator, the controllers and the scheduler by turns."""
         for _ in range(rounds):
             self.settle()
-            for pod in self.find(POD):
+            for pod in self._pods():
                 if "deletionTimestamp" in pod["metadata"]:
                     self._gone(self._by_kind["Pod"], pod)
             for deployment in self.find(DEPLOYMENT):
@@ -48,7 +48,7 @@ class Pool(World):
             for job in self.find(JOB):
                 if not job.get("status", {}).get("conditions") and not self.pods_of(job):
                     self._make(job, f"{job['metadata']['name']}-pod", {"job-name": job["metadata"]["name"]})
-            for pod in self.find(POD):
+            for pod in self._pods():
                 self._place(pod)
             for job in self.unfinished_jobs():
                 if all("nodeName" in p["spec"] for p in self.pods_of(job)):
@@ -57,6 +57,9 @@ class Pool(World):
                 self._count(deployment)
             self.least = min(self.least, self.answering())
             self.pass_time(ROUND_SECONDS)
+
+    def _pods(self) -> list[Obj]:
+        return [p for p in self.find(POD) if p.get("status", {}).get("phase") != "Failed"]
 
     def answering(self) -> int:
         """Servers behind the Service."""
@@ -77,7 +80,7 @@ class Pool(World):
 
     def _scale(self, deployment: Obj) -> None:
         name, wanted = deployment["metadata"]["name"], deployment["spec"]["replicas"]
-        pods = [p for p in self.find(POD) if label(p, REVISION) == name]
+        pods = [p for p in self._pods() if label(p, REVISION) == name]
         for pod in sorted(pods, key=lambda p: "nodeName" in p["spec"])[: max(0, len(pods) - wanted)]:
             self.delete(pod)
         numbers = (n for n in range(99) if self.get(POD, f"{name}-{n}") is None)
@@ -92,7 +95,7 @@ class Pool(World):
     def _place(self, pod: Obj) -> None:
         if "nodeName" in pod["spec"]:
             return
-        free = self.gpus - sum(self._holds(p) for p in self.find(POD))
+        free = self.gpus - sum(self._holds(p) for p in self._pods())
         if requests(pod).get(GPU, 0) > free:
             why = f"0/3 nodes are available: 1 Insufficient {GPU}."
             self.set_status(pod, {"conditions": [{"type": "PodScheduled", "status": "False", "message": why}]})
@@ -101,7 +104,7 @@ class Pool(World):
 
     def _count(self, deployment: Obj) -> None:
         name = deployment["metadata"]["name"]
-        there = [p for p in self.find(POD) if label(p, REVISION) == name and "deletionTimestamp" not in p["metadata"]]
+        there = [p for p in self._pods() if label(p, REVISION) == name and "deletionTimestamp" not in p["metadata"]]
         ready = 0 if name in self.broken else sum("nodeName" in p["spec"] for p in there)
         status = {
             "replicas": len(there),
@@ -238,6 +241,18 @@ def test_c88_the_strategy_alone_rolls_nothing() -> None:
     assert [d["metadata"]["resourceVersion"] for d in pool.find(DEPLOYMENT)] == versions
     assert state(pool)["status"]["observedGeneration"] == 2
     assert pool.find(LLM_ENGINE)[0]["spec"]["rollout"] == {"strategy": "Recreate"}
+
+
+def test_c88_a_server_that_was_evicted_and_is_still_to_be_seen_holds_no_gpu_and_keeps_no_room_from_being_made() -> None:
+    pool = serving(gpus=1, replicas=1, **RECREATE)
+    before = dict(pool.served())
+    (old,) = (p for p in pool.find(POD) if REVISION in p["metadata"]["labels"])
+    evicted = {**old, "metadata": {**old["metadata"], "name": "an-evicted-one", "uid": "uid-evicted"}}
+    pool.put({**evicted, "status": {"phase": "Failed", "reason": "Evicted"}})
+    pool.put(spec(1, serving=SERVING, **RECREATE))
+    pool.play()
+    assert condition(pool, "Ready")["status"] == "True", condition(pool, "Ready")
+    assert dict(pool.served()) != before
 
 
 def test_c88_servers_on_other_gpus_are_not_stopped_for_what_waits() -> None:
