@@ -101,10 +101,17 @@ def read_node(node: Obj) -> GpuNode:
     )
 
 
+class _CatalogueNode(GpuNode):
+    """A node that nobody has seen: it is taken for one with the labels that a selector asks for."""
+
+    def closed_to(self, placement: NodePlacement) -> str | None:
+        return None
+
+
 def catalogue_nodes(catalog: Catalog) -> list[GpuNode]:
     """A node for each GPU of the catalogue, for a plan without a cluster."""
     return [
-        GpuNode(
+        _CatalogueNode(
             name="catalogue",
             labels={},
             taints=(),

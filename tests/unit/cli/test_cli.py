@@ -480,6 +480,16 @@ def test_a_target_for_several_classes_is_judged_for_each_of_the_catalogue(model:
     assert "target x: no GPU of the catalogue is like that" in err
 
 
+def test_a_node_selector_says_nothing_of_the_catalogue_s_gpus(model: Path, manifest: Any) -> None:
+    """Only a cluster's nodes have labels."""
+    spec = {"targets": [{"name": "ada", "gpu": {"computeCapability": "8.9"}}]}
+    everything = run("plan", "-f", manifest(**spec), "--model", str(model))
+    pool = {"nodeSelector": {"example.com/pool": "gpu"}}
+    selected = run("plan", "-f", manifest(**spec, build=pool, serving=pool), "--model", str(model))
+    assert selected == everything
+    assert selected[0] == 0
+
+
 def test_of_several_classes_of_a_cluster_one_that_works_is_enough(
     model: Path, manifest: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
