@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from ..objects import Obj
+from ..pods import is_over
 
 LISTED_NODES = 4
 """Names of nodes given for one obstacle; of more their number is said."""
@@ -60,12 +61,13 @@ def requests(pod: Obj) -> dict[str, Decimal]:
 
 
 def ending_on(pods: Iterable[Obj], node: str | None) -> Obj | None:
-    """A Pod with GPUs that was told to end and is still on the node: it may hold their memory."""
+    """A Pod with GPUs that was told to end and still runs on the node: it may hold their memory."""
     return next(
         (
             p
             for p in pods
             if "deletionTimestamp" in p["metadata"]
+            and not is_over(p)
             and p["spec"].get("nodeName") == node
             and any(name.startswith(_GPU_PREFIX) for name in requests(p))
         ),

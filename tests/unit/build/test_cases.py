@@ -120,7 +120,8 @@ def test_c89_gpu_memory_that_an_ending_pod_of_ours_may_hold_is_waited_for_and_th
     assert names(again.create)[-1] == "engine-1-2", "what was seen while it was ending stands when it is gone"
     elsewhere = {**server, "spec": {**server["spec"], "nodeName": "other"}}
     without_gpu = {**server, "spec": {"nodeName": "h100", "containers": [{"name": "publish"}]}}
-    for ending in ((), (elsewhere,), (without_gpu,)):
+    over = {**server, "status": {"phase": "Failed"}}  # as the attempt's own Pod is, when somebody deletes it
+    for ending in ((), (elsewhere,), (without_gpu,), (over,)):
         assert condition(after(oom, seconds=9999, ending=ending), "Stalled")["reason"] == "GpuMemoryExhausted"
 
 
