@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from ..kube.resource import NODE, Obj, Resource
 from .errors import UNREACHABLE, CliError
 
@@ -69,7 +71,11 @@ def _load_config(config: Any) -> None:
     """The kubeconfig, or else the Pod's own. The client's `load_config` prints to standard output, and takes a
     KUBECONFIG of several files for none."""
     if os.environ.get("KUBECONFIG") or Path("~/.kube/config").expanduser().exists():
-        config.load_kube_config()
+        try:
+            config.load_kube_config()
+        except (yaml.YAMLError, AttributeError, TypeError, KeyError) as error:  # what it does with another file
+            what = " ".join(str(error).split())
+            raise config.ConfigException(f"the kubeconfig can't be read: {what}") from None
     elif os.environ.get("KUBERNETES_SERVICE_HOST"):
         config.load_incluster_config()
     else:

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 from pydantic.alias_generators import to_camel
+from pydantic_core import ErrorDetails
 
 from ..api import API_VERSION
 from ..api.llmengine import KIND, LLMEngineSpec
@@ -43,7 +44,7 @@ def read_engine(path: str) -> tuple[str, LLMEngineSpec]:
         # as strict as the API server: "8" is no integer. Second, for what the first has passed is small and no circle
         LLMEngineSpec.model_validate_json(json.dumps(document["spec"]), strict=True)
     except ValidationError as error:
-        wrong = "; ".join(f"{_field(e['loc'])}: {e['msg']}" for e in error.errors())
+        wrong = "; ".join(f"{_field(e['loc'])}: {said(e)}" for e in error.errors())
         raise CliError(f"{path} is no valid {KIND}: {wrong}") from None
     for field in ("model", "storage"):
         union = getattr(spec, field)
@@ -101,6 +102,13 @@ def read_documents(path: str) -> list[dict[str, Any]]:
         if not isinstance(document, dict):
             raise CliError(f"{path} holds {type(document).__name__}, not an object")
     return documents
+
+
+def said(error: ErrorDetails) -> str:
+    """What is wrong with a value, in YAML's words and not Python's."""
+    kinds = {"tuple_type": "a list", "list_type": "a list", "dict_type": "an object", "model_type": "an object"}
+    kind = kinds.get(error["type"])
+    return f"Input should be {kind}" if kind else error["msg"]
 
 
 def _kind(document: dict[str, Any]) -> str:

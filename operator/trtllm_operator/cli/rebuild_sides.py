@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from ..api.engineartifact import ArtifactType, Inputs
 from ..planning.keys import artifact_name
 from .errors import CliError
-from .files import read_documents
+from .files import read_documents, said
 
 if TYPE_CHECKING:
     from .rebuild_cluster import LiveEngine, Namespace
@@ -115,4 +115,4 @@ def part_of(document: Mapping[str, Any], word: str) -> Part:
         return Part(type_, Inputs.model_validate(holder["inputs"]))
     except ValidationError as error:
         first = error.errors()[0]
-        raise CliError(f"{word}: inputs.{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        raise CliError(f"{word}: inputs.{'.'.join(map(str, first['loc']))}: {said(first)}") from None

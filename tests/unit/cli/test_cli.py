@@ -314,6 +314,8 @@ def test_a_file_that_is_no_manifest_is_one_line_and_exit_3(manifest: Any, text: 
         ({"parallelism": {"tensor": -1}, "release": ""}, "spec.parallelism.tensor: Input should be greater"),
         ({"model": {}}, "takes exactly one of huggingFace and persistentVolumeClaim"),
         ({"colour": "red"}, "spec.colour: Extra inputs"),
+        ({"targets": "h100"}, "spec.targets: Input should be a list"),
+        ({"budgets": 8}, "spec.budgets: Input should be an object"),
         ({"budgets": SPEC["budgets"] | {"maxBatchSize": "8"}}, "spec.budgets.maxBatchSize: Input should be a valid"),
         ({"build": {"scaleFromZero": "true"}}, "spec.build.scaleFromZero: Input should be a valid boolean"),
     ],
@@ -524,6 +526,19 @@ def test_no_kubeconfig_is_one_line_and_nothing_on_standard_output(
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     says = "llmengine: no cluster: KUBECONFIG is not set and there is no ~/.kube/config\n"
     assert run("why", "smol", "-o", "json") == (4, "", says)
+
+
+@pytest.mark.parametrize("content", ["a: [b", "- 1", "kind: Config", "text"])
+def test_a_file_that_is_no_kubeconfig_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str
+) -> None:
+    (tmp_path / "config").write_text(content)
+    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "config"))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    code, out, err = run("why", "smol")
+    assert (code, out) == (4, "")
+    assert err.startswith("llmengine: no cluster: ")
+    assert err.count("\n") == 1
 
 
 def test_a_wrong_command_line_is_exit_2() -> None:
