@@ -6,9 +6,7 @@ from .commands import (
     Step,
     build_command,
     checkpoint_step,
-    convert_command,
     expectation,
-    quantize_command,
 )
 from .keys import artifact_name, canonical_json
 from .model import ModelFacts, ModelUnreadable, read_config, read_report
@@ -29,10 +27,8 @@ __all__ = [
     "build_command",
     "canonical_json",
     "checkpoint_step",
-    "convert_command",
     "expectation",
     "judge",
-    "quantize_command",
     "read_config",
     "read_report",
 ]

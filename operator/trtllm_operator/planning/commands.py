@@ -65,17 +65,6 @@ def source_memory_percent(spec: LLMEngineSpec, facts: ModelFacts, release: Relea
     return conversion.host_memory_percent
 
 
-def convert_command(spec: LLMEngineSpec, facts: ModelFacts, release: Release) -> tuple[str, ...]:
-    """Command line of convert_checkpoint.py. Raises CommandUnknown."""
-    family = _family(facts, release)
-    return _convert(spec, facts, resolve(spec, facts, release), _converter(family, release), family)
-
-
-def quantize_command(spec: LLMEngineSpec, facts: ModelFacts, release: Release) -> tuple[str, ...]:
-    """Command line of quantize.py. Raises CommandUnknown."""
-    return _quantize(spec, resolve(spec, facts, release), _command(release, "quantize"))
-
-
 def build_command(spec: LLMEngineSpec, facts: ModelFacts, release: Release) -> tuple[str, ...]:
     """Command line of trtllm-build. Raises CommandUnknown."""
     command = _command(release, "trtllm-build")
