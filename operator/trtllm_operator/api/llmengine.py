@@ -102,7 +102,8 @@ class Precision(Object):
     """Number formats. What a GPU generation and a release cannot do is said in the condition Validated."""
 
     dtype: Dtype = "auto"
-    """Type of the weights that are not quantised and of the activations; auto takes the checkpoint's own."""
+    """Type of the weights that are not quantised and of the activations; auto takes the checkpoint's own, and float16
+    where that is float32."""
     quantization: Quantization = "none"
     """Format of the weights, by TensorRT-LLM's own name; none keeps them as dtype says."""
     kv_cache: KvCacheDtype = "auto"

@@ -13,6 +13,9 @@ from .model import ModelFacts
 from .precision import ResolvedPrecision
 from .target import TargetGpu, capability_order
 
+_KV_TOLERANCE = 0.02
+"""Of the elements of K and V projections: their biases, and rounding where they are fused with Q."""
+
 
 def support_checks(
     spec: LLMEngineSpec, facts: ModelFacts, release: Release, precision: ResolvedPrecision, gpu: TargetGpu
@@ -24,8 +27,9 @@ def support_checks(
     yield _source(spec, facts, release, precision, family)
     if engines.ok and family is not None and not family.refused:
         yield _commands(spec, facts, release)
+        yield _one_model(facts)
     yield _gpu(release, gpu)
-    yield _dtype(precision, gpu)
+    yield _dtype(spec, facts, precision, gpu)
     yield _quantization(spec, release, precision, gpu, family)
     yield _kv_cache(spec, release, precision, gpu)
     yield from _combination(release, precision, gpu)
@@ -99,6 +103,24 @@ def _source(
     )
 
 
+def _one_model(facts: ModelFacts) -> Check:
+    """KV bytes of a token follow config.json, bytes of weights the files: both have to speak of one model."""
+    heads, width = facts.num_key_value_heads, facts.hidden_size
+    by_config = 2 * facts.num_layers * heads * facts.head_size * width
+    in_files = facts.kv_parameter_count
+    if facts.sizes_from != "tensors" or facts.kv_lora_rank is not None or not in_files:
+        return passed("one-model", "nothing in the weight files speaks against config.json")
+    if abs(in_files - by_config) > by_config * _KV_TOLERANCE:
+        return failed(
+            "one-model",
+            f"config.json and the weight files are not of one model: K and V projections of {facts.num_layers} layers "
+            f"with {heads} KV heads of {facts.head_size} and width {width} have {by_config:,} elements, those of the "
+            f"files {in_files:,}",
+            "a repository whose config.json belongs to its weights",
+        )
+    return passed("one-model", f"K and V projections have {in_files:,} elements, as config.json says")
+
+
 def _commands(spec: LLMEngineSpec, facts: ModelFacts, release: Release) -> Check:
     try:
         step = checkpoint_step(spec, facts, release)
@@ -123,12 +145,18 @@ def _gpu(release: Release, gpu: TargetGpu) -> Check:
     )
 
 
-def _dtype(precision: ResolvedPrecision, gpu: TargetGpu) -> Check:
+def _dtype(spec: LLMEngineSpec, facts: ModelFacts, precision: ResolvedPrecision, gpu: TargetGpu) -> Check:
     if precision.dtype == "bfloat16" and capability_order(gpu.compute_capability) < (8, 0):
         return failed(
             "dtype",
             f"bfloat16 needs compute capability 8.0, and {gpu.product} has {gpu.compute_capability}",
             "set precision.dtype float16",
+        )
+    if spec.precision.dtype == "auto" and precision.dtype != facts.dtype:
+        return warned(
+            "dtype",
+            f"the source is {facts.dtype}, and the converter's auto makes {precision.dtype} of it",
+            "set precision.dtype to what you want",
         )
     return passed("dtype", f"activations are {precision.dtype}")
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.planning.build import SMOLLM2
+from tests.unit.planning.models import plan, refused_for, said
 from trtllm_operator.planning import ModelFacts, ModelUnreadable, read_config, read_report
 from trtllm_operator.planning.report import MAX_REPORT_BYTES, TensorHeader, make_report
 
@@ -231,3 +232,25 @@ def test_a_report_says_alike_tensors_once() -> None:
     assert ["model.layers.*.self_attn.q_proj.weight", "BF16", [576, 576], 30] in groups
     assert len(groups) == 11
     assert report["tensors"]["rest"] == [0, 0, 0]
+
+
+def test_a_config_of_another_model_than_the_weights_is_refused() -> None:
+    """A repository whose config.json was edited: KV bytes of a token would follow it, bytes of weights the files."""
+    tensors = {"model.embed_tokens.weight": TensorHeader("BF16", (49152, 576))}
+    for layer in range(30):
+        for name in ("k_proj", "v_proj"):
+            tensors[f"model.layers.{layer}.self_attn.{name}.weight"] = TensorHeader("BF16", (192, 576))
+    assert plan(read_config(SMOLLM2, tensors)).ok
+    edited = plan(read_config(SMOLLM2 | {"num_hidden_layers": 32}, tensors))
+    assert refused_for(edited) == {"one-model"}
+    assert said(edited, "one-model").startswith(
+        "config.json and the weight files are not of one model: K and V projections of 32 layers with 3 KV heads of 64 "
+        "and width 576 have 7,077,888 elements, those of the files 6,635,520"
+    )
+    assert plan(read_config(SMOLLM2 | {"num_hidden_layers": 32}, None)).ok, "without the files nobody can tell"
+
+
+def test_auto_makes_float16_of_a_float32_source_and_says_so() -> None:
+    verdict = plan(read_config(SMOLLM2 | {"torch_dtype": "float32"}, None))
+    assert verdict.ok
+    assert said(verdict, "dtype").startswith("the source is float32, and the converter's auto makes float16 of it")
