@@ -32,7 +32,7 @@ endef
 
 test: .venv/installed lint ## The whole suite; sets up what it needs and leaves the cluster up (make clean-cluster)
 	@$(PYTHON) -m tests.cluster build >/dev/null
-	$(call pytest,-n 2 tests/unit tests/integration,tests/unit tests/integration)
+	$(call pytest,-n 2 --dist worksteal tests/unit tests/integration,tests/unit tests/integration)
 	$(call pytest,tests/e2e/test_cluster_lifecycle.py,tests/e2e/test_cluster_lifecycle.py)
 	$(call pytest,tests/e2e --ignore=tests/e2e/test_cluster_lifecycle.py,tests/e2e)
 

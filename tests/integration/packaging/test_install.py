@@ -73,11 +73,10 @@ def test_the_operator_may_watch_what_it_watches(installed: Kubectl, resource: An
         ("get", "pods/log"),
         ("get", "secrets"),
         ("get", "serviceaccounts"),
-        *[
-            (verb, resource)
-            for verb in ("create", "patch", "delete")
-            for resource in ("deployments.apps", "controllerrevisions.apps", "services")
-        ],
+        ("patch", "jobs.batch"),
+        ("create", "controllerrevisions.apps"),
+        ("delete", "controllerrevisions.apps"),
+        *[(verb, resource) for verb in ("create", "patch", "delete") for resource in ("deployments.apps", "services")],
     ],
 )
 def test_the_operator_may_do_its_work_in_every_namespace(installed: Kubectl, verb: str, resource: str) -> None:
