@@ -71,6 +71,7 @@ def test_fp8_weights_and_an_fp8_cache(namespace: Kubectl) -> None:
     assert engine["status"]["sizeBytes"] < 200_000_000, "half of what 135 million parameters take in bfloat16"
 
 
+@pytest.mark.soak
 def test_four_bit_weights_in_groups_of_64(namespace: Kubectl) -> None:
     checkpoint, _ = quantised(namespace, "awq", quantization="int4_awq", groupSize=64, calibration=FEW)
     assert "--awq_block_size 64" in " ".join(checkpoint["spec"]["inputs"]["command"])

@@ -64,6 +64,7 @@ def test_a_mig_slice_is_a_class_of_its_own(namespace: Kubectl, stack: Stack) -> 
         leave(namespace)
 
 
+@pytest.mark.soak
 def test_a_shared_gpu_is_used_only_by_its_full_name(namespace: Kubectl, stack: Stack) -> None:
     with third_node(stack, SHARED) as node:
         namespace.apply(llmengine(targets=[{"name": "l4", "gpu": {"product": "NVIDIA-L4"}}]))
