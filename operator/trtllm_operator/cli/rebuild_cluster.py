@@ -12,11 +12,12 @@ from ..api.llmengine import LLMEngineSpec, LLMEngineStatus
 from ..api.markers import problems
 from ..kube.resource import CONTROLLER_REVISION, NODE, Obj, Resource
 from ..objects import ENGINE, condition_true
+from ..reconcile.resources import ENGINE_ARTIFACT, LLM_ENGINE
 from ..serving.revision import Revision, read_revision
 from .cluster import Cluster
 from .errors import CliError
 from .rebuild_sides import Part, Side, part_of
-from .why_cluster import ARTIFACTS, ENGINES, not_there
+from .why_cluster import not_there
 
 
 @dataclass(frozen=True)
@@ -40,11 +41,11 @@ class Namespace:
         self._name = name or self._cluster.namespace
 
     def artifact(self, word: str, name: str) -> Side:
-        return Side(word, part_of(self._named(ARTIFACTS, name), word), self._ready)
+        return Side(word, part_of(self._named(ENGINE_ARTIFACT, name), word), self._ready)
 
     def engine(self, word: str, name: str) -> LiveEngine:
         """Raises CliError also where it wants nothing yet."""
-        live = self._named(ENGINES, name)
+        live = self._named(LLM_ENGINE, name)
         status = LLMEngineStatus.model_validate(live.get("status") or {})
         found = self._cluster.objects(CONTROLLER_REVISION, self._name, f"{ENGINE}={name}")
         revisions = [read_revision(r) for r in sorted(found, key=lambda r: int(r["revision"]), reverse=True)]
@@ -65,14 +66,14 @@ class Namespace:
 
     @cached_property
     def _artifacts(self) -> dict[str, Obj]:
-        return {a["metadata"]["name"]: a for a in self._cluster.objects(ARTIFACTS, self._name)}
+        return {a["metadata"]["name"]: a for a in self._cluster.objects(ENGINE_ARTIFACT, self._name)}
 
     @property
     def _ready(self) -> frozenset[str]:
         return frozenset(name for name, artifact in self._artifacts.items() if condition_true(artifact, "Ready"))
 
     def _named(self, resource: Resource, name: str) -> Obj:
-        if resource == ARTIFACTS:
+        if resource == ENGINE_ARTIFACT:
             there = self._artifacts
         else:
             there = {o["metadata"]["name"]: o for o in self._cluster.objects(resource, self._name)}

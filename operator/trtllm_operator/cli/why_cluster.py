@@ -6,15 +6,13 @@ import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from ..api import GROUP, VERSION, engineartifact, llmengine
 from ..kube.resource import CONTROLLER_REVISION, DEPLOYMENT, JOB, POD, Obj, Resource
 from ..objects import MANAGED
+from ..reconcile.resources import ENGINE_ARTIFACT, LLM_ENGINE
 from .cluster import Cluster
 from .errors import CliError
 from .why import Report, Seen, why_artifact, why_engine
 
-ENGINES = Resource(GROUP, VERSION, llmengine.PLURAL, llmengine.KIND)
-ARTIFACTS = Resource(GROUP, VERSION, engineartifact.PLURAL, engineartifact.KIND)
 _OURS = f"{MANAGED}=true"
 _ARTIFACT_NAME = re.compile(r"^(model|checkpoint|engine)-[0-9a-f]{20}$")
 _LISTED = 10
@@ -30,8 +28,8 @@ def why_of(name: str, namespace: str | None) -> Report:
 
     seen = Seen(
         now=datetime.now(UTC),
-        engines=named(ENGINES),
-        artifacts=named(ARTIFACTS),
+        engines=named(LLM_ENGINE),
+        artifacts=named(ENGINE_ARTIFACT),
         revisions=named(CONTROLLER_REVISION, _OURS),
         deployments=named(DEPLOYMENT, _OURS),
         jobs=named(JOB, _OURS),
