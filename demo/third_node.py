@@ -15,10 +15,8 @@ from .stack import Stack
 
 TARGET: dict[str, Any] = {"name": "l4", "gpu": {"product": "NVIDIA-L4"}}
 """Of an LLMEngine, for the node's GPU."""
-L4 = NodeSpec(
-    name="l4",
-    gpu=Gpu(name="NVIDIA L4", compute_capability="8.9", memory_mib=23034, count=1, driver="580.159.04", cuda="13.0"),
-)
+L4_GPU = Gpu(name="NVIDIA L4", compute_capability="8.9", memory_mib=23034, count=1, driver="580.159.04", cuda="13.0")
+L4 = NodeSpec(name="l4", gpu=L4_GPU)
 
 
 @contextmanager

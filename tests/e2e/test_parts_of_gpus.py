@@ -6,7 +6,7 @@ import pytest
 
 from demo.kubectl import Kubectl
 from demo.stack import Stack
-from demo.third_node import third_node
+from demo.third_node import L4_GPU, third_node
 from tests.cluster.config import Gpu, Mig, Node, Sharing
 
 from .smollm2 import answer, delete, get, llmengine, wait_condition, wait_ready
@@ -25,18 +25,7 @@ SLICES = Node(
         mig=Mig(strategy="mixed", profile="3g.40gb", instances=2, memory_mib=40192),
     ),
 )
-SHARED = Node(
-    name="shared",
-    gpu=Gpu(
-        name="NVIDIA L4",
-        compute_capability="8.9",
-        memory_mib=23034,
-        count=1,
-        driver="580.159.04",
-        cuda="13.0",
-        sharing=Sharing(strategy="time-slicing", replicas=4),
-    ),
-)
+SHARED = Node(name="shared", gpu=L4_GPU.model_copy(update={"sharing": Sharing(strategy="time-slicing", replicas=4)}))
 
 
 def leave(kubectl: Kubectl) -> None:

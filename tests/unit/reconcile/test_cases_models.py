@@ -221,15 +221,6 @@ class TestAnEngineThatIsNotWhatItsRecordSays:
         world.set_status(pod, {"containerStatuses": [status]})
         return name
 
-    def work(self, world: World) -> None:
-        for _ in range(8):
-            world.reconcile()
-            world.start_jobs()
-            for job in world.unfinished_jobs():
-                world.finish(job)
-            world.pass_time(20)
-        world.settle()
-
     def status(self, world: World, name: str) -> dict[str, Any]:
         found = world.get(ENGINE_ARTIFACT, name)
         assert found is not None
@@ -241,7 +232,7 @@ class TestAnEngineThatIsNotWhatItsRecordSays:
         world.pass_time(60)
         name = self.complain(world, reason)
         assert name in world.published, "it is whole"
-        self.work(world)
+        world.run_jobs()
         assert self.status(world, name)["attempt"] == 2
         assert self.status(world, name)["damage"]["unfit"] is True
         assert name in world.published
@@ -253,17 +244,17 @@ class TestAnEngineThatIsNotWhatItsRecordSays:
         world = made()
         world.pass_time(60)
         name = self.complain(world)
-        self.work(world)
+        world.run_jobs()
         world.pass_time(600)
         self.complain(world)
-        self.work(world)
+        world.run_jobs()
         assert self.status(world, name)["attempt"] == 2
 
     def test_c16_what_is_so_again_within_a_day_waits_for_a_person(self) -> None:
         world = made()
         world.pass_time(60)
         name = self.complain(world)
-        self.work(world)
+        world.run_jobs()
         world.pass_time(600)
         for pod in world.find(POD):
             if label(pod, TARGET) == "h100":
@@ -271,7 +262,7 @@ class TestAnEngineThatIsNotWhatItsRecordSays:
         for deployment in world.find(DEPLOYMENT):
             world.serve(deployment)
         self.complain(world)
-        self.work(world)
+        world.run_jobs()
         assert self.status(world, name)["phase"] == "Failed"
         conditions = {c["type"]: c["status"] for c in self.status(world, name)["conditions"]}
         assert conditions["Stalled"] == "True"

@@ -64,17 +64,6 @@ def checks(world: World) -> list[str]:
     return sorted(j["metadata"]["name"] for j in world.find(JOB) if label(j, CHECK))
 
 
-def work(world: World, rounds: int = 8) -> None:
-    """Jobs run to their ends, and no server does anything."""
-    for _ in range(rounds):
-        world.reconcile()
-        world.start_jobs()
-        for job in world.unfinished_jobs():
-            world.finish(job)
-        world.pass_time(20)
-    world.settle()
-
-
 class TestFoundByAServer:
     def test_it_is_checked_taken_away_and_made_again(self, world: World) -> None:
         damaged, other = engine_of(world, "h100"), engine_of(world, "a100")
@@ -84,7 +73,7 @@ class TestFoundByAServer:
         world.reconcile()
         assert condition(world, damaged, "Ready")["reason"] == "CheckingFiles"
         assert f"{damaged} is damaged" in condition(world, damaged, "Ready")["message"]
-        work(world)
+        world.run_jobs()
         assert damaged in world.published - world.damaged
         assert status(world, damaged)["phase"] == "Ready"
         record = status(world, damaged)["damage"]
@@ -114,7 +103,7 @@ class TestFoundByAServer:
         model = artifact_of(world, "Model")
         world.damaged.add(model)
         servers(world)
-        work(world)
+        world.run_jobs()
         attempts = {a["metadata"]["name"]: a["status"]["attempt"] for a in world.find(ENGINE_ARTIFACT)}
         assert attempts.pop(model) == 2
         assert set(attempts.values()) == {1}
@@ -132,9 +121,9 @@ class TestFoundByAServer:
         damaged = engine_of(world, "h100")
         world.damaged.add(damaged)
         servers(world)
-        work(world)
+        world.run_jobs()
         world.pass_time(10 * 60)
-        work(world)
+        world.run_jobs()
         assert checks(world) == [f"{damaged}-check-1"]
         assert world.builds[damaged] == 1
 
@@ -145,7 +134,7 @@ class TestWhole:
         """An engine of which a server says wrongly that it is damaged: its own copy, or the way to it, is."""
         name = engine_of(world, "h100")
         self.complain(world, name)
-        work(world)
+        world.run_jobs()
         return name
 
     def complain(self, world: World, name: str) -> None:
@@ -165,11 +154,11 @@ class TestWhole:
     def test_it_is_not_read_again_for_an_hour_whatever_is_said(self, world: World, name: str) -> None:
         for _ in range(5):
             self.complain(world, name)
-            work(world)
+            world.run_jobs()
         assert checks(world) == [f"{name}-check-1"]
         world.pass_time(HOUR)
         self.complain(world, name)
-        work(world)
+        world.run_jobs()
         assert checks(world) == [f"{name}-check-1", f"{name}-check-2"]
         assert world.builds[name] == 1
 
@@ -180,13 +169,13 @@ class TestTwice:
         name = engine_of(world, "h100")
         world.damaged.add(name)
         servers(world)
-        work(world)
+        world.run_jobs()
         return name
 
     def again(self, world: World, name: str) -> None:
         world.damaged.add(name)
         servers(world)
-        work(world)
+        world.run_jobs()
 
     def test_within_a_day_a_person_has_to_see_to_the_store(self, world: World, name: str) -> None:
         self.again(world, name)
@@ -196,7 +185,7 @@ class TestTwice:
         assert RETRY in stalled["message"], "the message says how to go on"
         assert status(world, name)["attempt"] == 2, "it is not built for ever"
         world.pass_time(2 * DAY)
-        work(world)
+        world.run_jobs()
         assert status(world, name)["attempt"] == 2
 
     def test_the_retry_annotation_builds_it_again(self, world: World, name: str) -> None:
@@ -204,7 +193,7 @@ class TestTwice:
         found = world.get(ENGINE_ARTIFACT, name)
         assert found is not None
         world.put({**found, "metadata": {**found["metadata"], "annotations": {RETRY: "1"}}})
-        work(world)
+        world.run_jobs()
         assert status(world, name)["phase"] == "Ready"
         assert status(world, name)["attempt"] == 3
 
@@ -222,7 +211,7 @@ class TestFoundByAnAttempt:
         world.pass_time(60)
         longer = {"maxBatchSize": 8, "maxInputLen": 1024, "maxSeqLen": 4096, "maxNumTokens": 2048}
         world.put(engine(budgets=longer))
-        work(world, 20)
+        world.run_jobs(20)
         assert status(world, checkpoint)["attempt"] == 2
         for name in (engine_of(world, "h100"), engine_of(world, "a100")):
             assert status(world, name)["phase"] == "Ready"
@@ -244,7 +233,7 @@ class TestFoundByAnAttempt:
         name = next(a["metadata"]["name"] for a in world.find(ENGINE_ARTIFACT) if a["spec"]["type"] == "Engine")
         world.published.add(name)
         world.damaged.add(name)
-        work(world, 20)
+        world.run_jobs(20)
         assert status(world, name)["phase"] == "Ready"
         assert status(world, name)["attempt"] == 2
         assert world.builds[name] == 1
@@ -268,7 +257,7 @@ class TestCheck:
         assert "its check failed (StorageUnreachable: no route to the bucket)" in message
         assert checks(world) == [f"{name}-check-1"]
         world.pass_time(60)
-        work(world)
+        world.run_jobs()
         assert status(world, name)["phase"] == "Ready"
         assert checks(world) == [f"{name}-check-1", f"{name}-check-2"]
 
@@ -282,7 +271,7 @@ class TestCheck:
         (job,) = world.unfinished_jobs()
         world.finish(job)
         world.lose_pod(job)
-        work(world)
+        world.run_jobs()
         assert status(world, name)["phase"] == "Ready"
         assert world.builds[name] == 1
 
@@ -291,9 +280,9 @@ class TestCheck:
         assert found is not None
         world.delete(found)
         world.pass_time(2 * HOUR)
-        work(world, 12)
+        world.run_jobs(12)
         world.pass_time(2 * HOUR)
-        work(world, 12)
+        world.run_jobs(12)
         assert world.find(ENGINE_ARTIFACT) == []
         assert world.find(JOB) == []
         assert world.published == set()
