@@ -34,7 +34,7 @@ Row = tuple[str, str]
 
 @dataclass(frozen=True)
 class Build:
-    """The Pod of one artefact; times in seconds since 1970, as the API server writes them: whole seconds."""
+    """The Pod of one artifact; times in seconds since 1970, as the API server writes them: whole seconds."""
 
     artifact: str
     gpus: int

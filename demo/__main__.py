@@ -93,7 +93,7 @@ def _ask(kubectl: Kubectl, target: str) -> None:
 
 def _tables(kubectl: Kubectl) -> None:
     console = Console()
-    artifacts = Table("artefact", "type", "GPU", "built on", "seconds", "MB", title="What was built")
+    artifacts = Table("artifact", "type", "GPU", "built on", "seconds", "MB", title="What was built")
     for artifact in sorted(kubectl.items("engineartifacts"), key=lambda a: str(a["status"].get("startTime"))):
         status, inputs = artifact["status"], artifact["spec"]["inputs"]
         artifacts.add_row(

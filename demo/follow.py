@@ -14,7 +14,7 @@ class StalledError(RuntimeError):
 
 
 def until_ready(kubectl: Kubectl, name: str, *, limit_seconds: float = 600) -> float:
-    """Prints each change of an artefact or a target; the seconds until Ready. Raises StalledError, WaitedTooLong."""
+    """Prints each change of an artifact or a target; the seconds until Ready. Raises StalledError, WaitedTooLong."""
     began = time.monotonic()
     said: dict[str, str] = {}
     while True:

@@ -33,7 +33,7 @@ HUB_PORT = 8080
 REPOSITORY = "HuggingFaceTB/SmolLM2-135M-Instruct"
 CLAIM = "engines"
 GRACE_SECONDS = 30
-"""Short here, so that the tests see artefacts go; the chart's default is an hour."""
+"""Short here, so that the tests see artifacts go; the chart's default is an hour."""
 TOKEN_SECRET = "hub-token"  # noqa: S105 (a name)
 POD_SECURITY = {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}}
 

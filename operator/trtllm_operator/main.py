@@ -11,18 +11,19 @@ import kopf
 
 from .api.crd import engineartifact_crd, llmengine_crd, schema
 from .catalog import Catalog, CatalogError, load_catalog
-from .config import ConfigError, load
 from .kube.apply import Applier
 from .kube.cache import Cache
 from .kube.client import Client
-from .kube.config import load_config
 from .kube.errors import ConfigError as ClusterConfigError
 from .kube.host import Host, run
+from .kube.kubeconfig import load_config
 from .kube.lease import LeaseSettings
 from .objects import Runner
+from .operator_config import ConfigError, load
 from .reconcile.reader import Reader
 from .reconcile.reconciler import Reconciler
-from .reconcile.resources import (
+from .reconcile.secret_reader import SecretReader
+from .reconcile.watches import (
     ENGINE_ARTIFACT,
     INDEXED_LABELS,
     LLM_ENGINE,
@@ -33,7 +34,6 @@ from .reconcile.resources import (
     Key,
     keys,
 )
-from .reconcile.secret_reader import SecretReader
 from .runner.package import build_zipapp
 
 FIELD_MANAGER = "llmengine-operator"
@@ -77,17 +77,17 @@ def main() -> int:
 
 
 def read_catalog(corrections: Path) -> Catalog:
-    """The catalogue with the cluster's own files merged over it: those of a ConfigMap, where there is one.
+    """The catalog with the cluster's own files merged over it: those of a ConfigMap, where there is one.
 
     Raises CatalogError for files that cannot be used. The process ends then rather than go on without them: what they
-    correct would be built wrongly, and during a rollout the Pod with the catalogue before goes on working.
+    correct would be built wrongly, and during a rollout the Pod with the catalog before goes on working.
     """
     texts: dict[str, str] = {}
     for path in sorted(corrections.glob("[!.]*")):
         try:
             texts[path.name] = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise CatalogError(f"catalogue file {path.name} cannot be read: {error}") from None
+            raise CatalogError(f"catalog file {path.name} cannot be read: {error}") from None
     return load_catalog(texts)
 
 

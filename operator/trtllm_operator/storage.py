@@ -34,12 +34,12 @@ class Access:
 
     @property
     def directory(self) -> str:
-        """Where all containers find artefacts by their names, once a step has provided them."""
+        """Where all containers find artifacts by their names, once a step has provided them."""
         return f"{SCRATCH}/store" if self.location.s3 else STORE
 
 
 def access(spec: EngineArtifactSpec) -> Access:
-    """As an artefact's own inputs and policy say."""
+    """As an artifact's own inputs and policy say."""
     secret = spec.policy.store_secret_ref
     return Access(spec.inputs.storage, secret.name if secret else None)
 

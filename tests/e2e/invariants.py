@@ -62,7 +62,7 @@ def _jobs(kubectl: Kubectl) -> set[str]:
 
 
 def _built(pod: Obj) -> bool:
-    """Whether the Pod did the work and published it; one that found the artefact in the store built nothing."""
+    """Whether the Pod did the work and published it; one that found the artifact in the store built nothing."""
     if pod["status"]["phase"] != "Succeeded":
         return False
     statuses = [*pod["status"].get("initContainerStatuses", ()), *pod["status"]["containerStatuses"]]

@@ -68,7 +68,7 @@ def test_the_way_to_an_engine_is_shown_while_it_is_gone(namespace: Kubectl) -> N
     assert why(namespace, artifact)["facts"]["for"] == "smollm2/h100"
 
 
-def test_plan_names_the_artefacts_that_the_operator_makes(stack: Stack, namespace: Kubectl, tmp_path: Path) -> None:
+def test_plan_names_the_artifacts_that_the_operator_makes(stack: Stack, namespace: Kubectl, tmp_path: Path) -> None:
     wait_ready(namespace)
     pinned = llmengine()
     pinned["spec"]["model"]["huggingFace"]["revision"] = get(namespace)["status"]["model"]["revision"]

@@ -30,7 +30,7 @@ def artifacts(kubectl: Kubectl, type_: str) -> list[Obj]:
     return [a for a in kubectl.items("engineartifacts") if a["spec"]["type"] == type_]
 
 
-def quantised(kubectl: Kubectl, name: str, **precision: Any) -> tuple[Obj, set[str]]:
+def quantized(kubectl: Kubectl, name: str, **precision: Any) -> tuple[Obj, set[str]]:
     """Serve it; the checkpoint it was made from, and the progress that was seen meanwhile."""
     before = {a["metadata"]["name"] for a in artifacts(kubectl, "Checkpoint")}
     kubectl.apply(llmengine(name, precision=precision))
@@ -60,7 +60,7 @@ def test_two_stages_answer_as_one_does(namespace: Kubectl) -> None:
 
 
 def test_fp8_weights_and_an_fp8_cache(namespace: Kubectl) -> None:
-    checkpoint, said = quantised(namespace, "fp8", quantization="fp8", kvCache="fp8", calibration=ENOUGH)
+    checkpoint, said = quantized(namespace, "fp8", quantization="fp8", kvCache="fp8", calibration=ENOUGH)
     assert "calibrating" in said, f"kubectl get eart shows how far it is; it showed {said}"
     assert "Paris" in answer(namespace, name="fp8")
     assert checkpoint["spec"]["policy"]["gpus"] == 1, "calibration needs a GPU, and one holds this model"
@@ -73,7 +73,7 @@ def test_fp8_weights_and_an_fp8_cache(namespace: Kubectl) -> None:
 
 @pytest.mark.soak
 def test_four_bit_weights_in_groups_of_64(namespace: Kubectl) -> None:
-    checkpoint, _ = quantised(namespace, "awq", quantization="int4_awq", groupSize=64, calibration=FEW)
+    checkpoint, _ = quantized(namespace, "awq", quantization="int4_awq", groupSize=64, calibration=FEW)
     assert "--awq_block_size 64" in " ".join(checkpoint["spec"]["inputs"]["command"])
     said = answer(namespace, name="awq")
     assert "the capital of France" in said, f"so few bits cost so small a model facts, and not its language: {said}"

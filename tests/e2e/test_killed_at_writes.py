@@ -12,7 +12,7 @@ import yaml
 from demo.kubectl import Kubectl
 from demo.stack import OPERATOR, OPERATOR_NAMESPACE, Stack
 from tests.integration.chaos.replica import Replica
-from trtllm_operator.kube.config import from_kubeconfig
+from trtllm_operator.kube.kubeconfig import from_kubeconfig
 
 from .invariants import check, check_gone
 from .smollm2 import A100, H100, delete, llmengine, wait_ready

@@ -1,4 +1,4 @@
-"""An LLMEngine whose artefacts are in a bucket of a real S3 server, and artefacts that are damaged in either store."""
+"""An LLMEngine whose artifacts are in a bucket of a real S3 server, and artifacts that are damaged in either store."""
 
 from __future__ import annotations
 
@@ -95,14 +95,14 @@ def server(namespace: Kubectl, name: str) -> Obj:
 
 
 def wait_repaired(namespace: Kubectl, name: str, artifact: str) -> Obj:
-    """The artefact was checked, taken away and built again, and serves."""
+    """The artifact was checked, taken away and built again, and serves."""
 
     def missing() -> str | None:
         status = namespace.get("engineartifact", artifact)["status"]
         record = status.get("damage") or {}
         if record.get("whole") is False and status["phase"] == "Ready":
             return None
-        return f"the artefact is {status.get('phase')} ({status.get('reason')}), and of damage it says {record}"
+        return f"the artifact is {status.get('phase')} ({status.get('reason')}), and of damage it says {record}"
 
     wait_for(f"{artifact} to be built again", missing, limit_seconds=REPAIR_SECONDS)
     wait_ready(namespace, name, limit_seconds=REPAIR_SECONDS)

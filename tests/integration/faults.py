@@ -15,7 +15,7 @@ import aiohttp
 import yaml
 from aiohttp import web
 
-from trtllm_operator.kube.config import ClusterConfig
+from trtllm_operator.kube.kubeconfig import ClusterConfig
 
 _WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _LEASES = "/apis/coordination.k8s.io/"

@@ -1,4 +1,4 @@
-"""How the Jobs of an LLMEngine's artefacts run."""
+"""How the Jobs of an LLMEngine's artifacts run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ExtraFlag(Object):
 
 
 class Build(NodePlacement):
-    """How build Jobs run. Nothing here but extraFlags is part of an artefact's key."""
+    """How build Jobs run. Nothing here but extraFlags is part of an artifact's key."""
 
     resources: ResourceRequirements | None = None
     """Of the convert and build containers. What is not given is computed from the model, and grows when it did not
@@ -29,18 +29,18 @@ class Build(NodePlacement):
     timeout_seconds: Annotated[int, Field(ge=60, le=604_800)] | None = None
     """Longest run of one attempt, from when a node has taken it; by default computed from the model's size."""
     max_attempts: Annotated[int, Field(ge=1, le=20)] = 3
-    """Attempts at one artefact before it is given up. A failure that cannot pass is not tried again, and what the
+    """Attempts at one artifact before it is given up. A failure that cannot pass is not tried again, and what the
     cluster or the model's source does to an attempt does not count."""
     workers: Ranks = 1
     """Ranks of an engine that are built at once, each on a GPU and with host memory of its own; at most tensor x
     pipeline."""
     calibration_gpus: Ranks | None = None
-    """GPUs of a quantisation that calibrates; by default computed from the model's size."""
+    """GPUs of a quantization that calibrates; by default computed from the model's size."""
     extra_flags: Annotated[tuple[ExtraFlag, ...], Field(max_length=16), ListMap("name")] = ()
-    """Further flags of trtllm-build, of those that the catalogue allows; part of the engine's key."""
+    """Further flags of trtllm-build, of those that the catalog allows; part of the engine's key."""
     scale_from_zero: bool = False
     """Make the Job of an engine although no node has its GPU, so that an autoscaler adds one: its node groups must
-    announce the GPU's labels, and nodeSelector may name the pool. For targets by product that the catalogue knows."""
+    announce the GPU's labels, and nodeSelector may name the pool. For targets by product that the catalog knows."""
     priority_class_name: Name | None = None
     """PriorityClass of the Pods. Lower than that of servers, lest a build takes a server's place."""
     queue_name: Name | None = None

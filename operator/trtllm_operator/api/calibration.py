@@ -1,4 +1,4 @@
-"""How a quantisation that looks at activations gets to see some."""
+"""How a quantization that looks at activations gets to see some."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class CalibrationDataset(Object):
 
 
 class Calibration(Object):
-    """How a quantisation that looks at activations sees them (fp8, int4_awq, int8_sq, w4a8_awq, nvfp4)."""
+    """How a quantization that looks at activations sees them (fp8, int4_awq, int8_sq, w4a8_awq, nvfp4)."""
 
     dataset: CalibrationDataset | None = None
     """Texts like those that will be served; by default a small set of English texts that comes with the operator."""

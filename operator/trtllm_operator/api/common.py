@@ -134,7 +134,7 @@ class S3Store(S3Location):
     message="give exactly one of persistentVolumeClaim and s3",
 )
 class StoreLocation(Object):
-    """Which store: part of what an artefact is."""
+    """Which store: part of what an artifact is."""
 
     persistent_volume_claim: PersistentVolumeClaimStore | None = None
     """A shared volume."""

@@ -80,7 +80,7 @@ def engineartifact_crd() -> Crd:
             column("Seconds", ".status.durationSeconds", "Time the build took.", type_="integer"),
             column("Attempt", ".status.attempt", "Number of the last attempt.", type_="integer"),
             column("Bytes", ".status.sizeBytes", "Size of the files.", type_="integer", wide=True),
-            column("Parent", ".spec.inputs.parent", "Artefact it is made from.", wide=True),
+            column("Parent", ".spec.inputs.parent", "Artifact it is made from.", wide=True),
             column("Job", ".status.jobName", "Job of the last attempt.", wide=True),
             AGE,
         ),

@@ -92,7 +92,7 @@ class CalibrationSource(Object):
     """Directory relative to the root of the volume."""
     digest: Digest | None = None
     """Of the names, sizes and contents of the texts; a build that finds others fails. Absent where an operator that did
-    not inspect them has made the artefact."""
+    not inspect them has made the artifact."""
 
 
 class GpuClass(Object):
@@ -109,14 +109,14 @@ class GpuClass(Object):
 
 
 class Inputs(Object):
-    """Everything the content depends on; the artefact's name is a hash of it."""
+    """Everything the content depends on; the artifact's name is a hash of it."""
 
     key_schema: Literal[1] = 1
     """Version of the rule by which the name follows from the inputs."""
     model: PinnedModel | None = None
     """Source of the files, of a Model."""
     parent: Name | None = None
-    """Artefact this one is made from."""
+    """Artifact this one is made from."""
     image: Annotated[str | None, Field(max_length=512)] = None
     """Toolchain image, by digest."""
     command: Annotated[tuple[Annotated[str, Field(max_length=1024)], ...], Field(max_length=128)] = ()
@@ -124,7 +124,7 @@ class Inputs(Object):
     gpu: GpuClass | None = None
     """GPU that an Engine is built on and for."""
     storage: StoreLocation
-    """Where the artefact is kept."""
+    """Where the artifact is kept."""
     calibration: CalibrationSource | None = None
     """Texts on a claim that a Checkpoint is calibrated with."""
 
@@ -139,11 +139,11 @@ class Expectation(Object):
     pipeline_parallel: Annotated[int, Field(ge=1, le=64)] = 1
     """Ranks over which the layers are spread."""
     dtype: Word | None = None
-    """Type of weights that are not quantised."""
+    """Type of weights that are not quantized."""
     quant_algo: Word | None = None
-    """Quantisation of the weights, in TensorRT-LLM's own words."""
+    """Quantization of the weights, in TensorRT-LLM's own words."""
     kv_cache_quant_algo: Word | None = None
-    """Quantisation of the KV cache, in TensorRT-LLM's own words."""
+    """Quantization of the KV cache, in TensorRT-LLM's own words."""
     max_batch_size: Limit | None = None
     """Sequences in flight at once."""
     max_input_len: Limit | None = None
@@ -185,7 +185,7 @@ class Policy(NodePlacement):
     model_secret_ref: SecretReference | None = None
     """Credentials of the bucket that the model comes from."""
     store_secret_ref: SecretReference | None = None
-    """Credentials of the bucket that the artefact is kept in."""
+    """Credentials of the bucket that the artifact is kept in."""
     planned: PlannedResources | None = None
     """What was computed of the build; `resources` stand above it."""
     gpu_product: Annotated[str | None, Field(max_length=63)] = None
@@ -215,7 +215,7 @@ class EngineArtifactSpec(Object):
 
     type: Annotated[ArtifactType, Cel("self == oldSelf", message="type is immutable")]
     """Model: the files of the model; Checkpoint: converted weights; Engine: what Triton loads."""
-    inputs: Annotated[Inputs, Cel("self == oldSelf", message="inputs are immutable: another input is another artefact")]
+    inputs: Annotated[Inputs, Cel("self == oldSelf", message="inputs are immutable: another input is another artifact")]
     """Everything the content depends on; immutable."""
     expected: Expectation | None = None
     """What verification must find in what was made."""
@@ -245,10 +245,10 @@ class AttemptRecord(Status):
 
 
 class Damage(Status):
-    """The last time that a Pod found the artefact damaged or missing in the store."""
+    """The last time that a Pod found the artifact damaged or missing in the store."""
 
     check: Annotated[int, Field(ge=1)]
-    """Number of the Job that reads every file of it, `<artefact>-check-<number>`."""
+    """Number of the Job that reads every file of it, `<artifact>-check-<number>`."""
     message: Annotated[str, Field(max_length=2048)] = ""
     """What was found, and by whom."""
     checked_time: Time | None = None
@@ -256,11 +256,11 @@ class Damage(Status):
     unfit: bool | None = None
     """A server found that it is not what its record says: that Job takes it away without reading it."""
     whole: bool | None = None
-    """Whether it found the artefact whole; else it has taken it away, and the artefact is built again."""
+    """Whether it found the artifact whole; else it has taken it away, and the artifact is built again."""
     removed_time: Time | None = None
     """When a damaged copy was last taken away."""
     attempt: Annotated[int, Field(ge=0)] = 0
-    """The last attempt before that; later ones build the artefact again."""
+    """The last attempt before that; later ones build the artifact again."""
     given_up_policy: Annotated[str | None, Field(max_length=64)] = None
     """Hash of the policy under which it is not built again by itself, as this was the second damage within a day."""
 

@@ -102,7 +102,7 @@ class Precision(Object):
     """Number formats. What a GPU generation and a release cannot do is said in the condition Validated."""
 
     dtype: Dtype = "auto"
-    """Type of the weights that are not quantised and of the activations; auto takes the checkpoint's own, and float16
+    """Type of the weights that are not quantized and of the activations; auto takes the checkpoint's own, and float16
     where that is float32."""
     quantization: Quantization = "none"
     """Format of the weights, by TensorRT-LLM's own name; none keeps them as dtype says."""
@@ -237,7 +237,7 @@ class LLMEngineSpec(Object):
     model: ModelSource
     """The model to serve."""
     release: Annotated[str, Field(min_length=1, max_length=32, pattern=r"^[0-9]+\.[0-9]+(\.[0-9]+)?([a-z0-9.]*)$")]
-    """TensorRT-LLM release that builds and serves, as the operator's catalogue names it, for example 1.2.1."""
+    """TensorRT-LLM release that builds and serves, as the operator's catalog names it, for example 1.2.1."""
     precision: Precision = Precision()
     """Number formats of weights, activations and KV cache."""
     parallelism: Parallelism = Parallelism()
@@ -298,11 +298,11 @@ class PlanStatus(Status):
     """Numbers computed before the build; `llmengine explain` shows where each comes from."""
 
     dtype: Word | None = None
-    """Type of the weights that are not quantised and of the activations."""
+    """Type of the weights that are not quantized and of the activations."""
     gpus_per_server: Count | None = None
     """tensor x pipeline."""
     gpu_memory_bytes: Count | None = None
-    """Memory of a GPU, as its node or the catalogue says it; absent when neither does."""
+    """Memory of a GPU, as its node or the catalog says it; absent when neither does."""
     weights_bytes: Count | None = None
     """Weights of a GPU."""
     activation_bytes: Count | None = None
@@ -349,13 +349,13 @@ class TargetStatus(Status):
     gpu: Word | None = None
     """Product and compute capability of the GPUs, once known."""
     artifact: Word | None = None
-    """Engine artefact wanted for this generation."""
+    """Engine artifact wanted for this generation."""
     wanted_revision: Word | None = None
     """Revision that the spec asks for."""
     served_revision: Word | None = None
     """Revision the Service selects."""
     served_artifact: Word | None = None
-    """Engine artefact of the served revision."""
+    """Engine artifact of the served revision."""
     kv_cache_tokens: Count | None = None
     """Tokens that the KV cache of a server of the served revision holds, as its log says."""
     replicas: Count | None = None
@@ -382,11 +382,11 @@ class LLMEngineStatus(Status):
     reason: Annotated[str | None, Field(max_length=1024)] = None
     """Why the object is not Ready, in one word, for the table of kubectl get."""
     precision: Word | None = None
-    """Format of the weights: the quantisation, or the type where there is none."""
+    """Format of the weights: the quantization, or the type where there is none."""
     tensor_parallel: Count | None = None
     """GPUs that share each layer of one server."""
     build_policy_hash: Annotated[str | None, Field(max_length=64)] = None
-    """Of the build policy last handed to the artefacts; another one opens a new attempt of what failed."""
+    """Of the build policy last handed to the artifacts; another one opens a new attempt of what failed."""
     model: ResolvedModel | None = None
     """The model that was inspected."""
     calibration: Annotated[tuple[InspectedTexts, ...] | None, Field(max_length=16)] = None

@@ -14,7 +14,7 @@ Line = Annotated[str, Field(pattern=r"^[0-9]+\.[0-9]+$")]
 
 
 class Entry(BaseModel):
-    """Base of everything read from the catalogue's files: immutable, unknown keys refused."""
+    """Base of everything read from the catalog's files: immutable, unknown keys refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -1,4 +1,4 @@
-"""The catalogue: its files read, merged and validated, and its releases resolved."""
+"""The catalog: its files read, merged and validated, and its releases resolved."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ EntryT = TypeVar("EntryT", bound=Entry)
 
 
 class UnknownRelease(LookupError):  # noqa: N818
-    """The catalogue has no such release."""
+    """The catalog has no such release."""
 
     def __init__(self, name: str, known: Iterable[str]) -> None:
         self.name = name
         self.known = tuple(known)
-        super().__init__(f"release {name!r} is not in the catalogue; it has {', '.join(self.known)}")
+        super().__init__(f"release {name!r} is not in the catalog; it has {', '.join(self.known)}")
 
 
 class Catalog:
@@ -56,7 +56,7 @@ class Catalog:
         return self._resolved[name]
 
     def gpu(self, product: str) -> Gpu | None:
-        """The GPU that a product label names, by its whole name; None when the catalogue does not have it."""
+        """The GPU that a product label names, by its whole name; None when the catalog does not have it."""
         return self._gpu_by_name.get(parse_product(product).name)
 
     @cached_property
@@ -74,7 +74,7 @@ class Catalog:
 
 
 def load_catalog(extra: Mapping[str, str] | None = None) -> Catalog:
-    """The package's catalogue, with the files in `extra` (name to YAML text, as a ConfigMap's data) merged over it.
+    """The package's catalog, with the files in `extra` (name to YAML text, as a ConfigMap's data) merged over it.
 
     A file is a map of sections; an entry with a name that is there corrects the fields it gives, another is added.
     Raises CatalogError.
@@ -97,7 +97,7 @@ def _validated(section: str, entries: Mapping[str, Mapping[str, Any]]) -> dict[s
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(str(part) for part in first["loc"])
-            raise CatalogError(f"catalogue entry {section}/{name}, {where or 'the entry'}: {first['msg']}") from None
+            raise CatalogError(f"catalog entry {section}/{name}, {where or 'the entry'}: {first['msg']}") from None
     return out
 
 

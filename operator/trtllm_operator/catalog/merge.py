@@ -1,4 +1,4 @@
-"""Puts the catalogue's files together: later files add entries and correct fields of entries that are there."""
+"""Puts the catalog's files together: later files add entries and correct fields of entries that are there."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class CatalogError(ValueError):
-    """A file of the catalogue is not what the schema demands. One line: which file, which field, what is wrong."""
+    """A file of the catalog is not what the schema demands. One line: which file, which field, what is wrong."""
 
 
 def merge(files: Iterable[tuple[str, str]]) -> Sections:
@@ -28,7 +28,7 @@ def merge(files: Iterable[tuple[str, str]]) -> Sections:
             key = SECTIONS[section][0]
             for entry in entries:
                 if not isinstance(entry, dict) or not isinstance(entry.get(key), str):
-                    raise CatalogError(f"catalogue file {name}: an entry of {section} has no {key} that is a text")
+                    raise CatalogError(f"catalog file {name}: an entry of {section} has no {key} that is a text")
                 known = sections[section].get(entry[key], {})
                 sections[section][entry[key]] = _corrected(known, entry)
     return sections
@@ -38,14 +38,14 @@ def _read(name: str, text: str) -> dict[str, list[Any]]:
     try:
         found = yaml.load(text, Loader=_SafeLoader)  # noqa: S506
     except yaml.YAMLError as error:
-        raise CatalogError(f"catalogue file {name} is not YAML: {' '.join(str(error).split())}") from None
+        raise CatalogError(f"catalog file {name} is not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(found, dict):
-        raise CatalogError(f"catalogue file {name} holds no sections; there are {', '.join(SECTIONS)}")
+        raise CatalogError(f"catalog file {name} holds no sections; there are {', '.join(SECTIONS)}")
     for section, entries in found.items():
         if section not in SECTIONS:
-            raise CatalogError(f"catalogue file {name}: no section {section!r}; there are {', '.join(SECTIONS)}")
+            raise CatalogError(f"catalog file {name}: no section {section!r}; there are {', '.join(SECTIONS)}")
         if not isinstance(entries, list):
-            raise CatalogError(f"catalogue file {name}: section {section} is not a list of entries")
+            raise CatalogError(f"catalog file {name}: section {section} is not a list of entries")
     return found
 
 

@@ -1,4 +1,4 @@
-"""One release as the planner sees it: every history of the catalogue resolved to the values of its line."""
+"""One release as the planner sees it: every history of the catalog resolved to the values of its line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Resolves the catalogue's histories to the values of one release."""
+"""Resolves the catalog's histories to the values of one release."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def resolve_release(entry: schema.ReleaseEntry, section: Section, name: str) -> 
             source=entry.source,
         )
     except KeyError as error:
-        raise CatalogError(f"the catalogue has no fact {error.args[0]}") from None
+        raise CatalogError(f"the catalog has no fact {error.args[0]}") from None
 
 
 def _command(entry: schema.CommandEntry, line: str) -> Command:

@@ -1,4 +1,4 @@
-"""What the catalogue's files may hold: the schema that every entry is validated against.
+"""What the catalog's files may hold: the schema that every entry is validated against.
 
 Every file, in the package or from a ConfigMap, is a map of sections; a section is a list of entries. The sections and
 the field that names an entry in each are in `SECTIONS`.
@@ -76,7 +76,7 @@ class FormatEntry(Entry):
     quant_algo: str | None
     """As the checkpoint's and the engine's config.json name it."""
     weight_bits: Annotated[int, Field(gt=0)] | None
-    """Of a quantised element; null: not quantised."""
+    """Of a quantized element; null: not quantized."""
     group_size: Annotated[int, Field(gt=0)] | None = None
     scale_bytes_per_group: Annotated[int, Field(ge=0)] = 2
     scale_bytes_per_output_channel: Annotated[int, Field(ge=0)] = 0
@@ -119,7 +119,7 @@ class KnownFailure(Entry):
 
 
 class SourceCheckpoint(Entry):
-    """A kind of checkpoint that is already quantised and that a converter takes as it is."""
+    """A kind of checkpoint that is already quantized and that a converter takes as it is."""
 
     id: str
     method: str
@@ -142,7 +142,7 @@ class FamilyEntry(Entry):
     name: str
     architectures: Annotated[tuple[str, ...], Field(min_length=1)]
     command: dict[Line, str | None]
-    """Command that converts it, by line; null: converted by a script whose flags the catalogue does not hold."""
+    """Command that converts it, by line; null: converted by a script whose flags the catalog does not hold."""
     refused: str = ""
     """Why it is not converted, where there is more to say than that the flags are not held."""
     arguments: tuple[str, ...] = ()

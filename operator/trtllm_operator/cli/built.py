@@ -1,4 +1,4 @@
-"""What a manifest has built: each artefact with its name, its place, what its Job asks for, and its command."""
+"""What a manifest has built: each artifact with its name, its place, what its Job asks for, and its command."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ..api.engineartifact import GpuClass
-from ..build.chain import calibration_texts, chain, policy
+from ..artifacts.chain import calibration_texts, chain, policy
 from ..objects import Artifact
 from ..planning.commands import CommandUnknown
 from ..planning.numbers import plan_numbers
@@ -18,7 +18,7 @@ _STEP_MEMORY_BYTES = 2**30
 
 @dataclass(frozen=True)
 class Built:
-    """One artefact."""
+    """One artifact."""
 
     type: str
     name: str | None
@@ -38,7 +38,7 @@ class Built:
 
 
 def what_is_built(planned: Planned) -> tuple[Built, ...]:
-    """The artefacts of the targets that work, each once however many targets need it; in the order of the way."""
+    """The artifacts of the targets that work, each once however many targets need it; in the order of the way."""
     found: dict[tuple[str, ...], Built] = {}
     for one in planned.targets:
         if not one.plan.ok:

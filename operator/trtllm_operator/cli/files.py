@@ -1,4 +1,4 @@
-"""Reads what the commands are given: manifests, catalogue files, inputs of artefacts."""
+"""Reads what the commands are given: manifests, catalog files, inputs of artifacts."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def read_engine(path: str) -> tuple[str, LLMEngineSpec]:
 
 
 def read_catalog(extra: Iterable[str]) -> Catalog:
-    """The package's catalogue with files over it: catalogue files, or ConfigMaps that hold such. Raises CliError."""
+    """The package's catalog with files over it: catalog files, or ConfigMaps that hold such. Raises CliError."""
     texts: dict[str, str] = {}
     for path in extra:
         document = read_document(path)

@@ -12,7 +12,7 @@ from ..planning.lengths import sequence_limit
 from ..planning.model import ModelFacts
 from ..planning.parallel import valid_tensor_sizes
 from ..planning.precision import resolve
-from ..planning.target import TargetGpu
+from ..planning.target_gpu import TargetGpu
 from ..planning.terms import bytes_text
 from ..planning.verdict import TargetPlan, judge
 from .errors import REFUSED

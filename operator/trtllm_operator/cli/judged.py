@@ -9,11 +9,11 @@ from types import MappingProxyType
 from ..api.llmengine import LLMEngineSpec, Target
 from ..catalog import Catalog, Release
 from ..objects import Obj
-from ..planning.gpu_nodes import GpuNode, catalogue_nodes, read_node
+from ..planning.expansion import ConcreteTarget, KnownClass, expand
+from ..planning.gpu_nodes import GpuNode, catalog_nodes, read_node
 from ..planning.model import ModelFacts
 from ..planning.nearest import Suggestion, nearest
 from ..planning.overrides import effective_spec
-from ..planning.targets import ConcreteTarget, KnownClass, expand
 from ..planning.verdict import TargetPlan, judge
 from .errors import CliError
 
@@ -27,7 +27,7 @@ class Model:
 
     facts: ModelFacts
     revision: str | None
-    """The commit, where it is known: the names of the artefacts follow from it."""
+    """The commit, where it is known: the names of the artifacts follow from it."""
 
 
 @dataclass(frozen=True)
@@ -83,10 +83,10 @@ def judge_targets(
 ) -> tuple[Judged, ...]:
     """The verdict on every target.
 
-    Without `nodes`, a target for several classes of GPUs is judged on all of the catalogue. `known` are the classes of
+    Without `nodes`, a target for several classes of GPUs is judged on all of the catalog. `known` are the classes of
     revisions that exist, by target. Raises CliError for GPUs that nobody knows.
     """
-    seen = [read_node(node) for node in nodes] if nodes is not None else catalogue_nodes(catalog)
+    seen = [read_node(node) for node in nodes] if nodes is not None else catalog_nodes(catalog)
     out: list[Judged] = []
     for one in expand(spec, seen, catalog, known).targets:
         if one.gpu is None:
@@ -104,8 +104,8 @@ def _unknown(one: ConcreteTarget, catalog: Catalog, *, asked: bool) -> str:
         return one.absent
     product = one.target.gpu.product
     if product is None:
-        return "no GPU of the catalogue is like that; llmengine gpus lists what is (--server asks a cluster's nodes)"
-    return f"GPU {product} is not in the catalogue{alike(product, catalog)} (--server asks a cluster's nodes)"
+        return "no GPU of the catalog is like that; llmengine gpus lists what is (--server asks a cluster's nodes)"
+    return f"GPU {product} is not in the catalog{alike(product, catalog)} (--server asks a cluster's nodes)"
 
 
 def alike(product: str, catalog: Catalog) -> str:

@@ -32,7 +32,7 @@ Model = Annotated[
 ]
 CatalogFiles = Annotated[
     list[str] | None,
-    typer.Option("--catalog", help="File or ConfigMap that adds to the catalogue or corrects it; may be repeated."),
+    typer.Option("--catalog", help="File or ConfigMap that adds to the catalog or corrects it; may be repeated."),
 ]
 Server = Annotated[bool, typer.Option("--server", help="Ask the cluster of the kubeconfig for its nodes' GPUs.")]
 Namespace = Annotated[
@@ -141,7 +141,7 @@ def fits(
     """Show which tensor-parallel sizes and precisions of a model work on GPUs, and how much at once."""
 
     def command() -> int:
-        from ..planning.target import TargetGpu
+        from ..planning.target_gpu import TargetGpu
         from .files import find_release, read_catalog
         from .fits import fits as fit_all
         from .judged import alike
@@ -153,7 +153,7 @@ def fits(
         for product in gpu:
             found = known.gpu(product)
             if found is None:
-                raise CliError(f"GPU {product} is not in the catalogue{alike(product, known)}")
+                raise CliError(f"GPU {product} is not in the catalog{alike(product, known)}")
             targets.append(TargetGpu.of(found, product))
         chosen = find_release(known, release or newest)
         return fit_all(facts_of_name(model), chosen, targets, tokens, output, everything=everything)
@@ -167,7 +167,7 @@ def why(
     namespace: Namespace = None,
     output: OutputOption = "table",
 ) -> None:
-    """Show where an LLMEngine or an artefact of a cluster stands, what blocks it, and what to change."""
+    """Show where an LLMEngine or an artifact of a cluster stands, what blocks it, and what to change."""
 
     def command() -> int:
         from .show_why import show_why
@@ -191,7 +191,7 @@ def why_rebuild(
     catalog: CatalogFiles = None,
     output: OutputOption = "table",
 ) -> None:
-    """Name the inputs in which two artefacts, or those of two LLMEngines, differ, and what is built for them."""
+    """Name the inputs in which two artifacts, or those of two LLMEngines, differ, and what is built for them."""
 
     def command() -> int:
         from .rebuild import why_rebuild as compare
@@ -211,7 +211,7 @@ def flags(
     """List the flags of a release's command, and which of them spec.build.extraFlags takes."""
 
     def command() -> int:
-        from .catalogue import show_flags
+        from .catalog import show_flags
         from .files import find_release, read_catalog
 
         return show_flags(find_release(read_catalog(catalog or ()), release), name, output)
@@ -221,10 +221,10 @@ def flags(
 
 @app.command()
 def releases(catalog: CatalogFiles = None, output: OutputOption = "table") -> None:
-    """List the releases of the catalogue."""
+    """List the releases of the catalog."""
 
     def command() -> int:
-        from .catalogue import show_releases
+        from .catalog import show_releases
         from .files import read_catalog
 
         return show_releases(read_catalog(catalog or ()), output)
@@ -234,10 +234,10 @@ def releases(catalog: CatalogFiles = None, output: OutputOption = "table") -> No
 
 @app.command()
 def gpus(catalog: CatalogFiles = None, output: OutputOption = "table") -> None:
-    """List the GPUs of the catalogue."""
+    """List the GPUs of the catalog."""
 
     def command() -> int:
-        from .catalogue import show_gpus
+        from .catalog import show_gpus
         from .files import read_catalog
 
         return show_gpus(read_catalog(catalog or ()), output)

@@ -11,7 +11,7 @@ from ..planning.terms import Term, bytes_text
 from .built import Built, unknown_names, what_is_built
 from .errors import REFUSED
 from .judged import Judged, Planned
-from .render import Colour, Output, line, structured, table
+from .render import Color, Output, line, structured, table
 
 
 def show_plan(planned: Planned, output: Output) -> int:
@@ -43,7 +43,7 @@ def _print_plan(planned: Planned) -> None:
 
 def _print_target(one: Judged) -> None:
     plan = one.plan
-    verdict: tuple[str, Colour] = ("works", "green") if plan.ok else ("refused", "red")
+    verdict: tuple[str, Color] = ("works", "green") if plan.ok else ("refused", "red")
     line(f"target {one.name} on {plan.gpu.product} ({plan.gpu.compute_capability}): {verdict[0]}", verdict[1])
     line(f"  {_said(one)}")
     for check in (*plan.errors, *plan.warnings):
@@ -71,7 +71,7 @@ def _print_built(planned: Planned, built: tuple[Built, ...]) -> None:
         )
         for b in built
     ]
-    table(("  ARTEFACT", "FOR", "WHERE", "GPUS", "HOST MEMORY", "SCRATCH", "STORE", "DEADLINE"), rows)
+    table(("  ARTIFACT", "FOR", "WHERE", "GPUS", "HOST MEMORY", "SCRATCH", "STORE", "DEADLINE"), rows)
     if missing := unknown_names(planned):
         line(f"  names follow from {missing}", "dim")
     line()

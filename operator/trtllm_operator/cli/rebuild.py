@@ -1,4 +1,4 @@
-"""`why-rebuild`: the inputs in which two artefacts differ, or those of two LLMEngines."""
+"""`why-rebuild`: the inputs in which two artifacts differ, or those of two LLMEngines."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ORDER = ("Model", "Checkpoint", "Engine")
 
 @dataclass(frozen=True)
 class _Change:
-    """One artefact before and after, for the targets that it is of."""
+    """One artifact before and after, for the targets that it is of."""
 
     targets: tuple[str, ...]
     before: Part | None
@@ -54,7 +54,7 @@ class _Change:
 
 
 def why_rebuild(before: str, after: str, namespace: str | None, catalog_files: Iterable[str], output: Output) -> int:
-    """Print what differs between two artefacts, or between the artefacts of two LLMEngines."""
+    """Print what differs between two artifacts, or between the artifacts of two LLMEngines."""
     old, new = read_sides((before, after), namespace, catalog_files)
     if isinstance(old.parts, Part) and isinstance(new.parts, Part):
         _show_artifacts(old, new, old.parts, new.parts, output)
@@ -71,7 +71,7 @@ def _show_artifacts(old: Side, new: Side, before: Part, after: Part, output: Out
         said = {"before": before.name, "after": after.name, "rebuild": bool(found), "differences": _objects(found)}
         structured(said, output)
     elif not found:
-        line(f"the same artefact: {before.name}")
+        line(f"the same artifact: {before.name}")
     else:
         line(f"{before.name} -> {after.name}")
         _print(found)
@@ -95,7 +95,7 @@ def _show_engines(old: Side, new: Side, changes: Sequence[_Change], output: Outp
         return
     line(f"{old.word} -> {new.word}: {_summary(rebuilt)}", "bold")
     table(
-        ("  ARTEFACT", "FOR", "BEFORE", "AFTER"),
+        ("  ARTIFACT", "FOR", "BEFORE", "AFTER"),
         [
             (f"  {c.type}", ", ".join(c.targets), (c.before.name or _UNKNOWN) if c.before else "-", c.said)
             for c in changes
@@ -114,7 +114,7 @@ def _show_engines(old: Side, new: Side, changes: Sequence[_Change], output: Outp
 def _summary(rebuilt: Sequence[_Change]) -> str:
     if not rebuilt:
         return "nothing is built"
-    return f"{len(rebuilt)} {'artefact is' if len(rebuilt) == 1 else 'artefacts are'} built"
+    return f"{len(rebuilt)} {'artifact is' if len(rebuilt) == 1 else 'artifacts are'} built"
 
 
 def _changes(

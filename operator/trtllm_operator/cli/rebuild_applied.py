@@ -1,4 +1,4 @@
-"""Which artefacts an LLMEngine of a file means: what the operator would want of it, from the same code."""
+"""Which artifacts an LLMEngine of a file means: what the operator would want of it, from the same code."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from ..api.engineartifact import GpuClass
 from ..api.llmengine import LLMEngineSpec, ResolvedModel
-from ..build.chain import calibration_texts, chain
-from ..build.inspection import source_hash
+from ..artifacts.chain import calibration_texts, chain
+from ..artifacts.inspection import source_hash
 from ..catalog import Release
 from ..planning.commands import CommandUnknown
+from ..planning.expansion import KnownClass
 from ..planning.model import ModelFacts, ModelUnreadable
-from ..planning.targets import KnownClass
 from ..serving.revision import Revision, bound_name
 from .errors import REFUSED, CliError
 from .files import find_release, read_catalog, read_engine
@@ -84,7 +84,7 @@ def _gpus(live: LiveEngine | None) -> dict[str, GpuClass]:
 
 
 def _parts(spec: LLMEngineSpec, one: Judged, known: _Known, live: LiveEngine | None) -> tuple[Part, ...]:
-    """What the target has already where the spec asks for nothing else: no operator and no catalogue changes that."""
+    """What the target has already where the spec asks for nothing else: no operator and no catalog changes that."""
     gpu = one.concrete.gpu_class
     assert gpu is not None  # it was judged
     own = {r.name: r for r in live.revisions if r.target == one.name} if live else {}

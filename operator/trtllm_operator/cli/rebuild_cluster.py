@@ -1,4 +1,4 @@
-"""What `why-rebuild` reads of a cluster: artefacts, and what LLMEngines want."""
+"""What `why-rebuild` reads of a cluster: artifacts, and what LLMEngines want."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..api.llmengine import LLMEngineSpec, LLMEngineStatus
 from ..api.markers import problems
 from ..kube.resource import CONTROLLER_REVISION, NODE, Obj, Resource
 from ..objects import ENGINE, condition_true
-from ..reconcile.resources import ENGINE_ARTIFACT, LLM_ENGINE
+from ..reconcile.watches import ENGINE_ARTIFACT, LLM_ENGINE
 from ..serving.revision import Revision, read_revision
 from .cluster import Cluster
 from .errors import CliError
@@ -53,7 +53,7 @@ class Namespace:
         wanted = {revision.target: revision for revision in revisions if revision.name in names}
         if not wanted:
             why = status.reason or "the operator has not looked at it"
-            raise CliError(f"LLMEngine {name} has no artefacts yet ({why}): llmengine why {name}")
+            raise CliError(f"LLMEngine {name} has no artifacts yet ({why}): llmengine why {name}")
         try:
             spec = LLMEngineSpec.model_validate(live["spec"])
         except ValidationError as error:

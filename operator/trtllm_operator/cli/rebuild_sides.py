@@ -1,4 +1,4 @@
-"""What `why-rebuild` compares: an artefact, or those of an LLMEngine by target, each from a file or from a cluster."""
+"""What `why-rebuild` compares: an artifact, or those of an LLMEngine by target, each from a file or from a cluster."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _REFERENCE = re.compile(r"^([a-z]+)(?:\.llmengine\.dev)?/([a-z0-9.-]+)$")
 
 @dataclass(frozen=True)
 class Part:
-    """One artefact, there or to come."""
+    """One artifact, there or to come."""
 
     type: ArtifactType
     inputs: Inputs
@@ -45,14 +45,14 @@ class Side:
 
     word: str
     parts: Part | Mapping[str, Sequence[Part]]
-    """The artefact, or those of each target of an LLMEngine, in the order of the way."""
+    """The artifact, or those of each target of an LLMEngine, in the order of the way."""
     ready: frozenset[str] = frozenset()
-    """Names of artefacts that the cluster has."""
+    """Names of artifacts that the cluster has."""
 
 
 @dataclass(frozen=True)
 class _Manifest:
-    """A file with an LLMEngine; which artefacts it means depends on what it is compared with."""
+    """A file with an LLMEngine; which artifacts it means depends on what it is compared with."""
 
     word: str
 
@@ -77,7 +77,7 @@ def read_sides(words: tuple[str, str], namespace: str | None, catalog_files: Ite
     live = found[0] if not isinstance(found[0], Side | _Manifest) else None
     before, after = (_side(one, live, catalog_files) for one in found)
     if isinstance(before.parts, Part) != isinstance(after.parts, Part):
-        raise CliError(f"{_kind(before)} and {_kind(after)}: compare two artefacts, or two LLMEngines")
+        raise CliError(f"{_kind(before)} and {_kind(after)}: compare two artifacts, or two LLMEngines")
     return before, after
 
 
@@ -92,7 +92,7 @@ def _side(found: Side | _Manifest | LiveEngine, live: LiveEngine | None, catalog
 
 
 def _kind(side: Side) -> str:
-    return f"{side.word} is {'an artefact' if isinstance(side.parts, Part) else 'an LLMEngine'}"
+    return f"{side.word} is {'an artifact' if isinstance(side.parts, Part) else 'an LLMEngine'}"
 
 
 def _from_file(path: str) -> Side | _Manifest:
@@ -105,7 +105,7 @@ def _from_file(path: str) -> Side | _Manifest:
 
 
 def part_of(document: Mapping[str, Any], word: str) -> Part:
-    """The artefact that an EngineArtifact or a manifest.json of the store describes. Raises CliError."""
+    """The artifact that an EngineArtifact or a manifest.json of the store describes. Raises CliError."""
     spec = document.get("spec")
     holder = spec if isinstance(spec, Mapping) else document
     type_ = holder.get("type")

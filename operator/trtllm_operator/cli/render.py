@@ -1,4 +1,4 @@
-"""Tables and lines: with colour on a terminal, plain text everywhere else."""
+"""Tables and lines: with color on a terminal, plain text everywhere else."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 Output = Literal["table", "json", "yaml"]
-Colour = Literal["green", "yellow", "red", "bold", "dim", ""]
+Color = Literal["green", "yellow", "red", "bold", "dim", ""]
 
 
 def structured(value: Any, output: Output) -> None:
@@ -42,7 +42,7 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 _CODES = {"green": "32", "yellow": "33", "red": "31", "bold": "1", "dim": "2"}
 
 
-def line(text: str = "", colour: Colour = "") -> None:
+def line(text: str = "", color: Color = "") -> None:
     """Print one line."""
-    coloured = colour and sys.stdout.isatty()
-    print(f"\x1b[{_CODES[colour]}m{text}\x1b[0m" if coloured else text)
+    colored = color and sys.stdout.isatty()
+    print(f"\x1b[{_CODES[color]}m{text}\x1b[0m" if colored else text)

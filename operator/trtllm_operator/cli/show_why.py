@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from .errors import REFUSED
-from .render import Colour, Output, line, structured, table
+from .render import Color, Output, line, structured, table
 from .why import Block, Report, Way
 
 
@@ -20,8 +20,8 @@ def show_why(report: Report, output: Output) -> int:
 
 
 def _print(report: Report) -> None:
-    colour: Colour = "green" if report.ready else "yellow"
-    line(f"{report.title}: {'ready' if report.ready else 'not ready'}", colour)
+    color: Color = "green" if report.ready else "yellow"
+    line(f"{report.title}: {'ready' if report.ready else 'not ready'}", color)
     for name, value in report.facts:
         line(f"  {name:<8} {value}")
     for way in report.ways:
@@ -42,11 +42,11 @@ def _print_way(way: Way, first: Block | None) -> None:
     if way.steps:
         table(("  STEP", "NAME", "STATE", "WHERE"), [(f"  {s.what}", s.name, s.state, s.where) for s in way.steps])
     if way.block and not (first and way.block.message == first.message):
-        line(f"  waits    {way.block.reason}: {way.block.message}", _colour(way.block))
+        line(f"  waits    {way.block.reason}: {way.block.message}", _color(way.block))
 
 
 def _print_block(block: Block) -> None:
-    line(f"what blocks: {block.what}: {block.reason}", _colour(block))
+    line(f"what blocks: {block.what}: {block.reason}", _color(block))
     if block.message:
         line(f"  {block.message}")
     if block.remedy:
@@ -55,7 +55,7 @@ def _print_block(block: Block) -> None:
         line("  it goes on by itself")
 
 
-def _colour(block: Block) -> Colour:
+def _color(block: Block) -> Color:
     return "yellow" if block.goes_on else "red"
 
 

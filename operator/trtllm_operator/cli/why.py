@@ -1,4 +1,4 @@
-"""`why`: the way from a spec to key, artefact, Job, Pod and node on one screen, what blocks it, and what to change.
+"""`why`: the way from a spec to key, artifact, Job, Pod and node on one screen, what blocks it, and what to change.
 
 Pure: objects as the API server has them in, a report out. What the operator has decided is taken from the statuses it
 wrote; what Jobs and Pods do now is read from them, so that the screen is true even where the operator is away.
@@ -12,8 +12,8 @@ from datetime import datetime
 from typing import Any
 
 from ..api.common import PersistentVolumeClaimDirectory
-from ..build.failures import KINDS
-from ..build.inspection import texts_inspection_name
+from ..artifacts.failures import KINDS
+from ..artifacts.inspection import texts_inspection_name
 from ..objects import ARTIFACT, ATTEMPT, ENGINE, REVISION, TARGET, Obj, annotation, condition_true, label
 from ..planning.terms import bytes_text
 from ..pods import container_statuses, pods_of
@@ -75,7 +75,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Way:
-    """The way to one target, or to one artefact."""
+    """The way to one target, or to one artifact."""
 
     title: str
     facts: tuple[tuple[str, str], ...]
@@ -171,7 +171,7 @@ def _silence(obj: Obj) -> Block | None:
 
 
 def _artifact_block(seen: Seen, name: str) -> Block | None:
-    """What keeps an artefact from being ready: its own trouble, or that of the first of those it is made from."""
+    """What keeps an artifact from being ready: its own trouble, or that of the first of those it is made from."""
     for ancestor in _ancestors(seen, name):
         artifact = seen.artifacts.get(ancestor)
         if artifact is None:
@@ -273,7 +273,7 @@ def _attempts(artifact: Obj) -> Iterator[tuple[str, str]]:
 
 
 def _ancestors(seen: Seen, name: str) -> tuple[str, ...]:
-    """The artefact and what it is made from, the first to be made first."""
+    """The artifact and what it is made from, the first to be made first."""
     out = [name]
     while (current := seen.artifacts.get(out[0])) and (parent := current["spec"]["inputs"].get("parent")):
         if parent in out:

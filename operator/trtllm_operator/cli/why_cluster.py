@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from ..kube.resource import CONTROLLER_REVISION, DEPLOYMENT, JOB, POD, Obj, Resource
 from ..objects import MANAGED
-from ..reconcile.resources import ENGINE_ARTIFACT, LLM_ENGINE
+from ..reconcile.watches import ENGINE_ARTIFACT, LLM_ENGINE
 from .cluster import Cluster
 from .errors import CliError
 from .why import Report, Seen, why_artifact, why_engine

@@ -11,8 +11,8 @@ from typing import Any, Literal, NamedTuple
 
 import aiohttp
 
-from trtllm_operator.kube.config import ClusterConfig
 from trtllm_operator.kube.errors import ApiError
+from trtllm_operator.kube.kubeconfig import ClusterConfig
 from trtllm_operator.kube.pause import Pause
 from trtllm_operator.kube.resource import POD, Obj, Resource, key_of
 

@@ -10,7 +10,7 @@ from .commands import (
 )
 from .keys import artifact_name, canonical_json
 from .model import ModelFacts, ModelUnreadable, read_config, read_report
-from .target import TargetGpu
+from .target_gpu import TargetGpu
 from .terms import Term
 from .verdict import TargetPlan, judge
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from ..api.llmengine import LLMEngineSpec
 from ..catalog import Release
 from .commands import source_memory_percent
-from .config import DTYPE_BYTES
 from .model import ModelFacts
+from .model_config import DTYPE_BYTES
 from .precision import ResolvedPrecision
 from .terms import MIB, Term, bytes_text
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from ..api.llmengine import LLMEngineSpec
 from ..objects import Obj
+from .expansion import ConcreteTarget
 from .gpu_nodes import GpuNode
 from .overrides import effective_spec
-from .targets import ConcreteTarget
 
 MANY, ONCE, ONE_POD = "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"
 """Access modes (kubernetes.io/docs/concepts/storage/persistent-volumes)."""

@@ -1,6 +1,6 @@
-"""Effective command lines of an artefact: every flag that matters is passed, so that no default of a release decides.
+"""Effective command lines of an artifact: every flag that matters is passed, so that no default of a release decides.
 
-`{parent}` and `{output}` stand for the mounted directories of the artefact it is made from and
+`{parent}` and `{output}` stand for the mounted directories of the artifact it is made from and
 of what is made. A flag is passed only if the release has it, and its value is checked against the release's choices.
 """
 
@@ -25,7 +25,7 @@ CALIBRATION_TEXTS = "texts-1"
 
 
 class CommandUnknown(ValueError):  # noqa: N818
-    """The catalogue does not know how the release does what is asked. One line."""
+    """The catalog does not know how the release does what is asked. One line."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def reads_texts(command: Iterable[str]) -> bool:
 
 
 def checkpoint_step(spec: LLMEngineSpec, facts: ModelFacts, release: Release) -> Step:
-    """Conversion or quantisation, whichever the precision takes. Raises CommandUnknown."""
+    """Conversion or quantization, whichever the precision takes. Raises CommandUnknown."""
     precision = resolve(spec, facts, release)
     if _quantizes(precision, release):
         tool = _command(release, "quantize")
@@ -161,7 +161,7 @@ def _family(facts: ModelFacts, release: Release) -> Family:
 
 def _converter(family: Family, release: Release) -> Command:
     if family.command is None:
-        why = family.refused or "the catalogue does not hold its converter's flags"
+        why = family.refused or "the catalog does not hold its converter's flags"
         raise CommandUnknown(f"{family.name} models are not converted with release {release.name}: {why}")
     return _command(release, family.command)
 
@@ -171,7 +171,7 @@ def _command(release: Release, name: str) -> Command:
     if command is None or not release.builds_engines:
         raise CommandUnknown(f"release {release.name} has no {name}")
     if command.program is None:
-        raise CommandUnknown(f"the catalogue does not know where {name} is in the image of release {release.name}")
+        raise CommandUnknown(f"the catalog does not know where {name} is in the image of release {release.name}")
     return command
 
 

@@ -1,4 +1,4 @@
-"""Checks of spec.build.extraFlags against the catalogue's list for the release."""
+"""Checks of spec.build.extraFlags against the catalog's list for the release."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .precision import ResolvedPrecision
 
 _FLOAT_TYPES = ("float16", "bfloat16", "float32")
 _OF_WEIGHTS = {"fp8": "FP8", "nvfp4": "NVFP4"}
-"""Types of a GEMM plugin that need weights of the same quantisation (the flag's own help)."""
+"""Types of a GEMM plugin that need weights of the same quantization (the flag's own help)."""
 _FIELDS = {
     "--max_batch_size": "spec.budgets.maxBatchSize",
     "--max_input_len": "spec.budgets.maxInputLen",
@@ -87,5 +87,5 @@ def _type(extra: ExtraFlag, flag: Flag, precision: ResolvedPrecision) -> tuple[s
         )
     wanted = _OF_WEIGHTS.get(extra.value)
     if wanted and precision.quant_algo != wanted:
-        return f"{_text(extra)} needs weights quantised as {wanted}", f"precision.quantization {extra.value}"
+        return f"{_text(extra)} needs weights quantized as {wanted}", f"precision.quantization {extra.value}"
     return None

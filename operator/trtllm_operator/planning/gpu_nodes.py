@@ -101,18 +101,18 @@ def read_node(node: Obj) -> GpuNode:
     )
 
 
-class _CatalogueNode(GpuNode):
+class _CatalogNode(GpuNode):
     """A node that nobody has seen: it is taken for one with the labels that a selector asks for."""
 
     def closed_to(self, placement: NodePlacement) -> str | None:
         return None
 
 
-def catalogue_nodes(catalog: Catalog) -> list[GpuNode]:
-    """A node for each GPU of the catalogue, for a plan without a cluster."""
+def catalog_nodes(catalog: Catalog) -> list[GpuNode]:
+    """A node for each GPU of the catalog, for a plan without a cluster."""
     return [
-        _CatalogueNode(
-            name="catalogue",
+        _CatalogNode(
+            name="catalog",
             labels={},
             taints=(),
             offers=(

@@ -1,4 +1,4 @@
-"""Names of artefacts: a hash of everything their content depends on, in one canonical form."""
+"""Names of artifacts: a hash of everything their content depends on, in one canonical form."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from ..api.engineartifact import ArtifactType, Inputs
 
 KEY_DIGITS = 20
-"""80 bits: of a billion artefacts, two share a name with a probability below one in a million."""
+"""80 bits: of a billion artifacts, two share a name with a probability below one in a million."""
 
 
 def canonical_json(value: Any) -> str:
@@ -31,7 +31,7 @@ def artifact_name(type_: ArtifactType, inputs: Inputs) -> str:
 
 @dataclass(frozen=True)
 class Difference:
-    """One input in which two artefacts differ."""
+    """One input in which two artifacts differ."""
 
     input: str
     """Path of the field, or the flag of the command line."""
@@ -40,7 +40,7 @@ class Difference:
 
 
 def differences(before: Inputs, after: Inputs) -> tuple[Difference, ...]:
-    """Every input that makes the keys of two artefacts differ: fields by their path, the command line by its flags."""
+    """Every input that makes the keys of two artifacts differ: fields by their path, the command line by its flags."""
     old, new = canonical_inputs(before), canonical_inputs(after)
     fields = _differing(_flat({**old, "command": None}), _flat({**new, "command": None}))
     return (*fields, *_differing(_flags(before.command), _flags(after.command)))

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from ..api.llmengine import LLMEngineSpec
 from ..catalog import Release
 from .commands import tokens_per_block
-from .config import DTYPE_BYTES
 from .model import ModelFacts
+from .model_config import DTYPE_BYTES
 from .precision import ResolvedPrecision
-from .target import TargetGpu
+from .target_gpu import TargetGpu
 from .terms import MIB, Term, bytes_text, ceil_div, round_up
 from .weights import kv_heads_per_rank, layers_per_stage, weights_per_gpu
 

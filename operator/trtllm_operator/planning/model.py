@@ -1,7 +1,7 @@
 """`ModelFacts`: all that the planner knows of a model, read from config.json and the tensor headers.
 
 `read_report` takes what the inspection step reports (format: `planning.report`), `read_config` the files themselves.
-Facts are flat scalars, so that they fit a status field as they are. Counts are elements of the unquantised model.
+Facts are flat scalars, so that they fit a status field as they are. Counts are elements of the unquantized model.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .config import (
+from .model_config import (
     DTYPE_BYTES,
     HEADS,
     HIDDEN,
@@ -38,7 +38,7 @@ from .config import (
 )
 from .report import TensorHeader, make_report
 from .tensors import TensorSum, from_dimensions, from_groups
-from .text import read_text_facts
+from .text_processing import read_text_facts
 
 __all__ = ["Fact", "ModelFacts", "ModelUnreadable", "read_config", "read_report"]
 
@@ -82,7 +82,7 @@ class ModelFacts:
     """`tensors`, or `config` when the headers are missing or hold packed weights."""
     encoder_decoder: bool = False
     quantization: str | None = None
-    """quant_method of a source that is quantised already."""
+    """quant_method of a source that is quantized already."""
     quantization_algo: str | None = None
     quantization_bits: int | None = None
     quantization_group_size: int | None = None

@@ -11,7 +11,7 @@ from ..catalog import Release
 from .model import ModelFacts
 from .parallel import valid_tensor_sizes
 from .precision import resolve
-from .target import TargetGpu
+from .target_gpu import TargetGpu
 from .verdict import TargetPlan, judge
 
 HOPELESS = frozenset({"release", "architecture", "gpu", "head-size", "source-checkpoint", "remote-code"})

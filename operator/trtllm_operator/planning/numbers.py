@@ -6,7 +6,7 @@ from .verdict import TargetPlan
 
 
 def plan_numbers(plan: TargetPlan) -> dict[str, int]:
-    """By the names of `api.llmengine.PlanStatus`; the Jobs of the artefacts are made from some of them."""
+    """By the names of `api.llmengine.PlanStatus`; the Jobs of the artifacts are made from some of them."""
     memory, building = plan.memory, plan.building
     known = {
         "gpuMemoryBytes": memory.total,

@@ -9,7 +9,7 @@ from ..catalog import Family, Release
 from .check import Check, failed, passed, warned
 from .model import ModelFacts
 from .precision import ResolvedPrecision
-from .target import TargetGpu
+from .target_gpu import TargetGpu
 from .terms import ceil_div, round_up
 
 MOST_GPUS = 64
@@ -42,7 +42,7 @@ def parallelism_checks(
 def valid_tensor_sizes(
     facts: ModelFacts, release: Release, precision: ResolvedPrecision, *, most: int
 ) -> tuple[int, ...]:
-    """Tensor-parallel sizes up to `most` that the model's family, heads, KV heads, MLP, vocabulary and quantisation
+    """Tensor-parallel sizes up to `most` that the model's family, heads, KV heads, MLP, vocabulary and quantization
     groups allow."""
     family = release.family_of(facts.architecture)
     if family is not None and "tensor" in family.undivided:

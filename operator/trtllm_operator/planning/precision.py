@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from ..api.llmengine import LLMEngineSpec
 from ..catalog import Format, KvCacheFormat, Release
 from ..catalog.schema import SourceCheckpoint
-from .config import DTYPE_BYTES
 from .model import ModelFacts
+from .model_config import DTYPE_BYTES
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class ResolvedPrecision:
     format: Format | None
     """Format of the weights, for bytes and supported GPUs; None: the release has none of that name."""
     source: SourceCheckpoint | None
-    """Set when the checkpoint comes quantised and the converter takes it as it is."""
+    """Set when the checkpoint comes quantized and the converter takes it as it is."""
     kv_cache: KvCacheFormat | None
     """None: the cache has the type of the activations."""
 
@@ -73,7 +73,7 @@ def _grouped(format_: Format | None, group_size: int) -> Format | None:
 
 
 def source_checkpoint(facts: ModelFacts, release: Release) -> SourceCheckpoint | None:
-    """The kind of quantised checkpoint that the model's converter in this release takes as it is, if it is one."""
+    """The kind of quantized checkpoint that the model's converter in this release takes as it is, if it is one."""
     if facts.quantization is None:
         return None
     family = release.family_of(facts.architecture)

@@ -11,7 +11,7 @@ from .commands import CommandUnknown, build_command, checkpoint_step
 from .extra_flags import extra_flag_checks
 from .model import ModelFacts
 from .precision import ResolvedPrecision
-from .target import TargetGpu, capability_order
+from .target_gpu import TargetGpu, capability_order
 
 _KV_TOLERANCE = 0.02
 """Of the elements of K and V projections: their biases, and rounding where they are fused with Q."""
@@ -83,13 +83,13 @@ def _source(
     spec: LLMEngineSpec, facts: ModelFacts, release: Release, precision: ResolvedPrecision, family: Family | None
 ) -> Check:
     if facts.quantization is None:
-        return passed("source-checkpoint", f"the source is not quantised ({facts.dtype})")
-    what = f"the source is already quantised ({_list(filter(None, (facts.quantization, facts.quantization_algo)))})"
+        return passed("source-checkpoint", f"the source is not quantized ({facts.dtype})")
+    what = f"the source is already quantized ({_list(filter(None, (facts.quantization, facts.quantization_algo)))})"
     if spec.precision.quantization != "none":
         return failed(
             "source-checkpoint",
-            f"{what}, and precision.quantization {spec.precision.quantization} would quantise it again",
-            "use the unquantised model, or quantization none",
+            f"{what}, and precision.quantization {spec.precision.quantization} would quantize it again",
+            "use the unquantized model, or quantization none",
         )
     if precision.source is not None:
         return passed("source-checkpoint", f"{what}: the converter takes it as {precision.source.quant_algo}")
@@ -99,7 +99,7 @@ def _source(
     return failed(
         "source-checkpoint",
         f"{what}{reason}: the converter of release {release.name} is not known to take that",
-        f"use the unquantised model, or one quantised with {_either(known)}" if known else "use the unquantised model",
+        f"use the unquantized model, or one quantized with {_either(known)}" if known else "use the unquantized model",
     )
 
 
@@ -172,7 +172,7 @@ def _quantization(
         )
     capability = gpu.compute_capability
     if asked == "none" and precision.source is None and capability not in release.compute_capabilities:
-        return passed("quantization", "nothing is quantised; the release has no kernels for this GPU at all")
+        return passed("quantization", "nothing is quantized; the release has no kernels for this GPU at all")
     if capability not in format_.compute_capabilities:
         needs = (
             f"it needs one of {_list(format_.compute_capabilities)}"
@@ -182,7 +182,7 @@ def _quantization(
         works = [f.name for f in release.formats.values() if capability in f.compute_capabilities]
         fix = f"there use quantization {_either(works)}" if works else ""
         if precision.source is not None:  # quantization is none already
-            fix = "use the unquantised model" if works else ""
+            fix = "use the unquantized model" if works else ""
         return failed(
             "quantization",
             f"{format_.name} does not work on {gpu.product} (compute capability {capability}): {needs}",

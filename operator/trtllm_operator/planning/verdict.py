@@ -16,9 +16,9 @@ from .model import ModelFacts
 from .parallel import parallelism_checks
 from .precision import ResolvedPrecision, resolve
 from .support import support_checks
-from .target import TargetGpu
+from .target_gpu import TargetGpu
 from .terms import Term, bytes_text
-from .text import text_checks
+from .text_processing import text_checks
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ..api.llmengine import LLMEngineSpec
 from ..catalog import Release
-from .config import DTYPE_BYTES
 from .model import ModelFacts
+from .model_config import DTYPE_BYTES
 from .precision import ResolvedPrecision
 from .terms import Term, bytes_text, ceil_div, round_up
 
@@ -26,7 +26,7 @@ def weights_per_gpu(spec: LLMEngineSpec, facts: ModelFacts, release: Release, pr
     Layers: matrices / TP at the format's bits, K and V copied when TP exceeds the KV heads, norms whole; divided by
     stage. Embedding table whole on every rank of the first stage (the converters' default) or, where the family has it
     so, / TP; output layer / TP on the last. One table serves as both only when the model ties them, a rank has the same
-    part of both and nothing is quantised.
+    part of both and nothing is quantized.
     """
     tensor, pipeline = spec.parallelism.tensor, spec.parallelism.pipeline
     layers = layers_per_stage(facts, pipeline)
@@ -39,8 +39,8 @@ def weights_per_gpu(spec: LLMEngineSpec, facts: ModelFacts, release: Release, pr
     cuts = tensor if family is not None and family.divided_embedding else 1
     table = ceil_div(max(facts.embedding_parameter_count, facts.vocab_size * facts.hidden_size), cuts) * width
     head = padded_vocab // tensor * facts.hidden_size * width
-    quantised = precision.format is not None and precision.format.weight_bits is not None
-    shared = facts.tie_word_embeddings and tensor == cuts and pipeline == 1 and not quantised
+    quantized = precision.format is not None and precision.format.weight_bits is not None
+    shared = facts.tie_word_embeddings and tensor == cuts and pipeline == 1 and not quantized
     if pipeline > 1:
         ends, ends_text = max(table, head), f"max(embedding {bytes_text(table)}, output layer {bytes_text(head)})"
     elif shared:
@@ -53,7 +53,7 @@ def weights_per_gpu(spec: LLMEngineSpec, facts: ModelFacts, release: Release, pr
         matrix_bytes + replicated + ends,
         "B",
         f"{layers} of {facts.num_layers} layers, / TP {tensor}: {matrices:,} x {bits} bit"
-        f"{' and scales' if quantised else ''} = {bytes_text(matrix_bytes)}; norms {bytes_text(replicated)}; "
+        f"{' and scales' if quantized else ''} = {bytes_text(matrix_bytes)}; norms {bytes_text(replicated)}; "
         f"{ends_text}",
     )
 
@@ -68,7 +68,7 @@ def _matrices(facts: ModelFacts, tensor: int, layers: int) -> int:
 
 
 def _matrix_bytes(elements: int, facts: ModelFacts, precision: ResolvedPrecision) -> int:
-    """Bytes of the quantised matrices with their scales."""
+    """Bytes of the quantized matrices with their scales."""
     format_ = precision.format
     if format_ is None or format_.weight_bits is None:
         return elements * DTYPE_BYTES[precision.dtype]

@@ -9,10 +9,11 @@ from pydantic import ValidationError
 
 from ..api.llmengine import LLMEngineSpec
 from ..api.markers import problems
-from ..build.damage import reports_of
-from ..build.plan import Snapshot
+from ..artifacts.damage import reports_of
+from ..artifacts.plan import Snapshot
 from ..catalog import Catalog
-from ..config import OperatorConfig
+from ..engines.runner_config_maps import SharedSnapshot
+from ..engines.snapshot import EngineSnapshot
 from ..kube.cache import Cache
 from ..kube.resource import (
     CONFIG_MAP,
@@ -26,9 +27,8 @@ from ..kube.resource import (
     Obj,
 )
 from ..objects import ARTIFACT, CHECK, ENGINE, PARENT, REVISION, Runner, label
-from .resources import ENGINE_ARTIFACT, claim_of, revisions_of
-from .shared import SharedSnapshot
-from .snapshot import EngineSnapshot
+from ..operator_config import OperatorConfig
+from .watches import ENGINE_ARTIFACT, claim_of, revisions_of
 
 
 def _by_name(objects: list[Obj]) -> dict[str, Obj]:
@@ -115,7 +115,7 @@ def _store_claim(storage: Obj | None, namespace: str, cache: Cache) -> Obj | Non
 
 
 def _users(artifact: Obj, cache: Cache) -> Iterator[Obj]:
-    """Pods that read the artefact: of what is made from it, directly or not, and of servers."""
+    """Pods that read the artifact: of what is made from it, directly or not, and of servers."""
     namespace = artifact["metadata"]["namespace"]
     for revision in revisions_of(artifact, cache):
         wanted = revision["metadata"]["name"]

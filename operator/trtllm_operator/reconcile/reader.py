@@ -9,17 +9,17 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from ..build import attempt
-from ..build.attempt import MULTI_ATTACH
-from ..build.diagnosis import SERVER
-from ..build.plan import LOOK_AGAIN_SECONDS, Said, Snapshot, current_attempt
+from ..artifacts import attempt
+from ..artifacts.attempt import MULTI_ATTACH
+from ..artifacts.diagnosis import SERVER
+from ..artifacts.plan import LOOK_AGAIN_SECONDS, Said, Snapshot, current_attempt
+from ..engines.snapshot import EngineSnapshot
 from ..kube.client import Client
 from ..kube.errors import ApiError
 from ..kube.resource import EVENT
 from ..objects import ATTEMPT, REVISION, Obj, label, timestamp
 from ..pods import container_statuses, waits_for_volumes
 from ..serving.kv_cache import pool_tokens
-from .snapshot import EngineSnapshot
 
 TAIL_LINES = 60
 LOG_BYTES = 256 << 10
@@ -44,12 +44,12 @@ class _Heard(NamedTuple):
 
 @dataclass
 class Reader:
-    """Remembers what was read of each artefact, so that none is asked more than once in LOOK_AGAIN_SECONDS."""
+    """Remembers what was read of each artifact, so that none is asked more than once in LOOK_AGAIN_SECONDS."""
 
     client: Client
     clock: Callable[[], float] = time.monotonic
     _read: dict[str, tuple[float, str, Said]] = field(default_factory=dict)
-    """By the artefact's uid: when, of what, and what was said."""
+    """By the artifact's uid: when, of what, and what was said."""
     _heard: dict[str, dict[str, _Heard]] = field(default_factory=dict)
     """By the LLMEngine's uid and the revision."""
     _volumes: dict[str, dict[str, tuple[float, str | None]]] = field(default_factory=dict)

@@ -8,22 +8,22 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from ..build.collection import FINALIZER, Collection, beginning, plan_collection
-from ..build.plan import plan as plan_artifact
+from ..artifacts.collection import FINALIZER, Collection, beginning, plan_collection
+from ..artifacts.plan import plan as plan_artifact
 from ..catalog import Catalog
-from ..config import OperatorConfig
+from ..engines.plan import plan as plan_engine
+from ..engines.runner_config_maps import unneeded
 from ..kube.apply import Applier
 from ..kube.cache import Cache
 from ..kube.client import Client
 from ..kube.errors import ApiError
 from ..kube.resource import JOB, Obj
 from ..objects import Runner
-from .engine_plan import plan as plan_engine
+from ..operator_config import OperatorConfig
 from .observe import observe_artifact, observe_engine, observe_shared
 from .reader import Reader
-from .resources import ENGINE_ARTIFACT, LLM_ENGINE, Key
 from .secret_reader import SecretReader
-from .shared import unneeded
+from .watches import ENGINE_ARTIFACT, LLM_ENGINE, Key
 
 log = logging.getLogger(__name__)
 Objects = Iterable[Mapping[str, Any]]
@@ -135,7 +135,7 @@ class Reconciler:
                     raise
 
     async def _begin(self, artifact: Obj, job: Obj) -> None:
-        """Let a Job that removes files begin. Whoever hangs in here finds the artefact or the Job changed: a removal
+        """Let a Job that removes files begin. Whoever hangs in here finds the artifact or the Job changed: a removal
         that is over has had this Job begin, or took it away."""
         meta = artifact["metadata"]
         live = await self.client.get(ENGINE_ARTIFACT, meta["namespace"], meta["name"])

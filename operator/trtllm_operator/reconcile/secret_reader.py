@@ -9,17 +9,17 @@ from dataclasses import dataclass, field, replace
 
 from ..api.engineartifact import EngineArtifactSpec
 from ..api.llmengine import LLMEngineSpec
-from ..build import attempt
-from ..build.failures import KINDS
-from ..build.inspection import inspection_name, inspection_policy, source_hash
-from ..build.plan import LOOK_AGAIN_SECONDS, Snapshot, current_attempt, is_ready
-from ..build.secrets import Secrets, digest, named_secrets
+from ..artifacts import attempt
+from ..artifacts.failures import KINDS
+from ..artifacts.inspection import inspection_name, inspection_policy, source_hash
+from ..artifacts.plan import LOOK_AGAIN_SECONDS, Snapshot, current_attempt, is_ready
+from ..artifacts.secrets import Secrets, digest, named_secrets
+from ..engines.snapshot import EngineSnapshot
 from ..kube.client import Client
 from ..kube.errors import ApiError
 from ..kube.resource import SECRET, SERVICE_ACCOUNT
 from ..objects import ATTEMPT, JOBS_ACCOUNT, Obj, label
 from ..pods import pods_of
-from .snapshot import EngineSnapshot
 
 STAND_SECONDS = 10
 """How long what was seen stands. Shorter than LOOK_AGAIN_SECONDS, so that each of those looks is a look."""
@@ -36,7 +36,7 @@ class SecretReader:
     """By the uid of who depends on them: when, which, and how they were."""
 
     async def look(self, seen: Snapshot) -> Snapshot:
-        """The snapshot with the Secrets of an artefact that is not ready, and whose attempt is over or stuck on one:
+        """The snapshot with the Secrets of an artifact that is not ready, and whose attempt is over or stuck on one:
         one that waits for a GPU may do so for days."""
         job = current_attempt(seen)
         if is_ready(seen.artifact) or (job and not _is_stuck_on_secret(seen, job)):

@@ -30,7 +30,7 @@ _SPEAKS_OF_AN_ERROR = re.compile(r"^(\w+\.)*\w*(Error|Exception)\b|\[E\]|\[ERROR
 
 
 Seen = Mapping[str, str | None]
-"""What is known beside the log. Of a server: `engine` (name of the artefact), `gpu` and `computeCapability` it was
+"""What is known beside the log. Of a server: `engine` (name of the artifact), `gpu` and `computeCapability` it was
 found to have, `builtBy` and `release` (TensorRT-LLM of the engine and of the image)."""
 
 
@@ -84,7 +84,7 @@ def _other_tensorrt(said: Said) -> str:
         age = f": the serving image is {'older' if runtime < engine else 'newer'} than the build image"
         numbers = f" (runtime tag {runtime}, engine tag {engine}{age if runtime != engine else ''})"
     return (
-        f"The engine was serialised by another TensorRT than the one that loads it{numbers}. Use one image to build "
+        f"The engine was serialized by another TensorRT than the one that loads it{numbers}. Use one image to build "
         "and to serve, or build the engine again."
     )
 

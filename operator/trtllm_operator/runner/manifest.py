@@ -18,21 +18,21 @@ _THREADS = 4
 
 
 def read(directory: Path) -> dict[str, Any]:
-    """The manifest of a published artefact, whose name the directory has. Raises StepError ArtifactCorrupted."""
+    """The manifest of a published artifact, whose name the directory has. Raises StepError ArtifactCorrupted."""
     path = directory / MANIFEST_FILE
     try:
         data = path.read_bytes()
     except FileNotFoundError:
         raise corrupted(
             directory.name,
-            f"{path} is not there: the artefact was removed from the store, or another claim is mounted than it was "
+            f"{path} is not there: the artifact was removed from the store, or another claim is mounted than it was "
             "put into",
         ) from None
     return parse(data, directory.name, str(path))
 
 
 def parse(data: bytes, artifact: str, where: str) -> dict[str, Any]:
-    """The manifest of an artefact from its bytes, which were found at `where`. Raises StepError ArtifactCorrupted."""
+    """The manifest of an artifact from its bytes, which were found at `where`. Raises StepError ArtifactCorrupted."""
     try:
         manifest = json.loads(data)
     except ValueError as error:
@@ -44,7 +44,7 @@ def parse(data: bytes, artifact: str, where: str) -> dict[str, Any]:
     ):
         raise corrupted(artifact, f"{where} cannot be read: it is not a manifest of version {MANIFEST_VERSION}")
     if unsafe := [entry["path"] for entry in manifest["files"] if not _is_below(entry["path"])]:
-        raise corrupted(artifact, f"{where} names {unsafe[0]}, which is outside of the artefact")
+        raise corrupted(artifact, f"{where} names {unsafe[0]}, which is outside of the artifact")
     return manifest
 
 
@@ -90,7 +90,7 @@ def require_whole(artifact: str, where: str, differences: Iterable[str | None]) 
 
 
 def corrupted(artifact: str, what: str) -> StepError:
-    """An artefact that is not what was published. It may pass: the operator checks the store, and makes it again."""
+    """An artifact that is not what was published. It may pass: the operator checks the store, and makes it again."""
     return StepError("ArtifactCorrupted", f"{what}.", retryable=True, artifact=artifact)
 
 

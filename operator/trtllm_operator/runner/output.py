@@ -10,7 +10,7 @@ from typing import Any
 
 from .report import StepError
 
-_UNQUANTISED = (None, "", "NO_QUANT")
+_UNQUANTIZED = (None, "", "NO_QUANT")
 _LIMITS = {
     "max_batch_size": "maxBatchSize",
     "max_input_len": "maxInputLen",
@@ -18,7 +18,7 @@ _LIMITS = {
     "max_num_tokens": "maxNumTokens",
     "max_beam_width": "maxBeamWidth",
 }
-_QUANTISATION = {"quant_algo": "quantAlgo", "kv_cache_quant_algo": "kvCacheQuantAlgo"}
+_QUANTIZATION = {"quant_algo": "quantAlgo", "kv_cache_quant_algo": "kvCacheQuantAlgo"}
 
 
 def verify_checkpoint(directory: Path, expected: Mapping[str, Any]) -> None:
@@ -38,7 +38,7 @@ def verify_engine(directory: Path, expected: Mapping[str, Any]) -> None:
     """An engine directory against `expected`; raises StepError OutputInvalid that lists every difference.
 
     `expected` is the API's Expectation as Kubernetes stores it. A limit or dtype that it leaves out is not compared; a
-    quantisation that it leaves out must not be there.
+    quantization that it leaves out must not be there.
     """
     config = _config(directory, "engine")
     build = config.get("build_config", {})
@@ -110,9 +110,9 @@ def _model(config: Mapping[str, Any], expected: Mapping[str, Any], prefix: str =
             (f"{prefix}dtype", config.get("dtype"), expected.get("dtype")),
         ]
     )
-    for name, field in _QUANTISATION.items():
+    for name, field in _QUANTIZATION.items():
         found, wanted = quantization.get(name), expected.get(field)
-        if found != wanted and not (found in _UNQUANTISED and wanted in _UNQUANTISED):
+        if found != wanted and not (found in _UNQUANTIZED and wanted in _UNQUANTIZED):
             yield f"{prefix}quantization.{name} is {found}, not {wanted}"
 
 

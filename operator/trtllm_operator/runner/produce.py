@@ -17,7 +17,7 @@ from .report import StepError, progress
 from .volume import free_space
 
 SKIP_FILE = "skip"
-"""Left in the scratch directory by `stage` when the artefact is in the store already."""
+"""Left in the scratch directory by `stage` when the artifact is in the store already."""
 FACTS_FILE = "build.json"
 """Facts of the run, for `publish` to put into the manifest."""
 _IMPORT_SECONDS = 300
@@ -42,7 +42,7 @@ def _produce(spec: Mapping[str, Any], verify: Any, suffix: str) -> dict[str, Any
     directory = Path(spec["output"])
     scratch = directory.parent
     if (scratch / SKIP_FILE).exists():
-        progress("skipped", artifact=spec["artifact"], why="the artefact is in the store already")
+        progress("skipped", artifact=spec["artifact"], why="the artifact is in the store already")
         return {"skipped": True}
     seen = _gpu(spec)
     command = [_substitute(word, spec) for word in spec["command"]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ..build.diagnosis import diagnose_container
+from ..artifacts.diagnosis import diagnose_container
 from ..objects import Obj
 from ..pods import IMAGE_REASONS, container_statuses, termination_report
 

@@ -18,7 +18,7 @@ PIPELINE_INSTANCES = 2
 def template_values(
     *, directory: str, engine: str, model: str, budgets: Budgets, serving: Serving, paged_context: bool
 ) -> Mapping[str, Mapping[str, str]]:
-    """Placeholder -> value for each template. `engine` and `model` are artefacts in `directory`.
+    """Placeholder -> value for each template. `engine` and `model` are artifacts in `directory`.
 
     Placeholders left out keep the backend's default on purpose (they sit inside string_value and are ignored then);
     those used as bare protobuf values are all given, or the file would not parse.

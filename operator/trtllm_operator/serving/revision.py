@@ -1,7 +1,7 @@
-"""A revision: the artefacts and the Pod template of one target as the user's spec asks for them.
+"""A revision: the artifacts and the Pod template of one target as the user's spec asks for them.
 
 It is rendered once and kept in a ControllerRevision. While the user's spec stays, a new operator or a corrected
-catalogue finds the revision by its name and changes nothing.
+catalog finds the revision by its name and changes nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..objects import ENGINE, MANAGED, REVISION, TARGET, Artifact, Obj, label, o
 from ..planning.overrides import effective_spec
 
 CHAIN_LABELS = {"Model": f"{GROUP}/model", "Checkpoint": f"{GROUP}/checkpoint", "Engine": f"{GROUP}/engine-artifact"}
-"""Labels of a ControllerRevision that name the artefacts it needs, by type."""
+"""Labels of a ControllerRevision that name the artifacts it needs, by type."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def revision_name(
     that it is calibrated with.
 
     Not part of it: replicas, the rollout and the build policy (but for the flags that the engine depends on), other
-    targets, and anything that the operator or its catalogue adds.
+    targets, and anything that the operator or its catalog adds.
     A field that says its default counts as not said, so that a new version of the API renames nothing. Of the GPU's
     class only what its product does not tell is part of it.
     """

@@ -8,12 +8,11 @@ from typing import Any
 
 from ..api.engineartifact import EngineArtifactSpec
 from ..api.llmengine import Serving
-from ..build.chain import OVERHEAD_BYTES
-from ..build.diagnosis import SERVER
-from ..build.jobs import step_container
-from ..build.placement import quantity
-from ..build.resources import SHARED_MEMORY_BYTES, mebibytes
-from ..config import OperatorConfig
+from ..artifacts.chain import OVERHEAD_BYTES
+from ..artifacts.diagnosis import SERVER
+from ..artifacts.job_resources import SHARED_MEMORY_BYTES, mebibytes
+from ..artifacts.jobs import step_container
+from ..artifacts.placement import quantity
 from ..objects import (
     CONTAINER_SECURITY,
     ENGINE,
@@ -28,6 +27,7 @@ from ..objects import (
     owner_reference,
     tolerations,
 )
+from ..operator_config import OperatorConfig
 from ..storage import Access, step_mounts, volumes, work_mounts
 from .repository import MODEL_NAME
 from .revision import Revision

@@ -13,7 +13,7 @@ from ..runner.report import StepError, run_step, stop_on_sigterm
 
 _STEPS = {
     **dict.fromkeys(("inspect", "fetch"), "model"),
-    "digest": "texts",
+    "digest": "calibration_texts",
     **dict.fromkeys(("stage", "provide", "publish", "check", "collect"), "publish"),
 }
 """The module of each step, imported when it runs: every build and every server waits for one that needs little."""

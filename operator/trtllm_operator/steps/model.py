@@ -10,9 +10,9 @@ from typing import Any
 from ..planning.report import DTYPE_BITS, TensorHeader, make_report
 from ..runner.report import StepError, progress
 from . import source as sources
+from .open_store import open_store
 from .source import Directory, Source
 from .store import Content
-from .stores import open_store
 
 _HEADERS_AT_ONCE = 8
 _QUANT_CONFIG = "hf_quant_config.json"
@@ -29,7 +29,7 @@ def inspect(spec: Mapping[str, Any]) -> dict[str, Any]:
     source = _source(spec, "revision")
     tokenizer = sources.check_usable(source.files)
     config = sources.read_json(source, sources.CONFIG)
-    quantisation = sources.read_json(source, _QUANT_CONFIG) if _QUANT_CONFIG in source.files else None
+    quantization = sources.read_json(source, _QUANT_CONFIG) if _QUANT_CONFIG in source.files else None
     tensors: dict[str, TensorHeader] = {}
     with ThreadPoolExecutor(_HEADERS_AT_ONCE) as pool:
         for header in pool.map(source.tensors, sources.weight_files(source)):
@@ -38,7 +38,7 @@ def inspect(spec: Mapping[str, Any]) -> dict[str, Any]:
         raise StepError("ModelUnreadable", f"the model has tensors of type {', '.join(unknown)}, which is not known")
     sizes = [source.files[path] for path in sources.wanted_files(source)]
     return {
-        **make_report(config, tensors, quantisation, sources.read_text(source, config)),
+        **make_report(config, tensors, quantization, sources.read_text(source, config)),
         "revision": source.revision,
         "tokenizer": tokenizer,
         "downloadBytes": sum(sizes),
@@ -49,7 +49,7 @@ def inspect(spec: Mapping[str, Any]) -> dict[str, Any]:
 def fetch(spec: Mapping[str, Any]) -> dict[str, Any]:
     """Bring a pinned model into the store and publish it. An interrupted download keeps the files it had finished.
 
-    `spec`: {"artifact": name, "inputs": the artefact's, "model": as `inspect`'s, but with "commit" or "digest" for the
+    `spec`: {"artifact": name, "inputs": the artifact's, "model": as `inspect`'s, but with "commit" or "digest" for the
     content that was inspected, "store": as `open_store`'s, "root" and "credentials" as `inspect`'s, "scratch":
     directory}.
     """

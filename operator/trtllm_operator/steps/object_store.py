@@ -1,7 +1,7 @@
-"""The store in a bucket: an artefact is there when its manifest is.
+"""The store in a bucket: an artifact is there when its manifest is.
 
-<prefix>/<artefact>/manifest.json           created last, on the condition that there is none; deleted first
-<prefix>/<artefact>/<SHA-256>/<path>        a file; its key names its content, so that nothing is ever overwritten
+<prefix>/<artifact>/manifest.json           created last, on the condition that there is none; deleted first
+<prefix>/<artifact>/<SHA-256>/<path>        a file; its key names its content, so that nothing is ever overwritten
 
 Objects that no manifest names are of publishers that died, lost a race, or are still at it: readers never see them.
 """
@@ -25,13 +25,13 @@ from .store import Content, Download, Entry, Meter, Published, regular_files
 _THREADS = 4
 _SENT_AT_ONCE = 2
 """Files that are uploaded at a time, each by several parts. A model's lie in the scratch directory meanwhile, for which
-build/chain.py plans."""
+artifacts/chain.py plans."""
 _CONDITIONS_KEY = "conditional-writes"
 _PARTIAL = ".partial"
 
 
 class ObjectStore:
-    """Artefacts below a prefix of a bucket. Implements `store.Store`."""
+    """Artifacts below a prefix of a bucket. Implements `store.Store`."""
 
     def __init__(self, bucket: Bucket, prefix: str, scratch: Path) -> None:
         """`scratch` is a directory of the Pod: what is provided and what is received passes through it."""
@@ -61,7 +61,7 @@ class ObjectStore:
         return published
 
     def provide(self, artifact: str, wanted: Callable[[str], bool] = lambda _path: True) -> Path:
-        """Download into <scratch>/store/<artefact>, with a manifest of the files that are wanted. What an interrupted
+        """Download into <scratch>/store/<artifact>, with a manifest of the files that are wanted. What an interrupted
         run has left there is gone on with. Raises StepError ArtifactCorrupted, DiskFull."""
         published = self._read(artifact)
         entries = [entry for entry in published.manifest["files"] if wanted(entry["path"])]
@@ -166,9 +166,9 @@ class ObjectStore:
         return published
 
     def _clear(self, published: Published, artifact: str) -> None:
-        """Remove what other attempts have left; one that is still at it then finds the artefact there.
+        """Remove what other attempts have left; one that is still at it then finds the artifact there.
 
-        Raises StepError when somebody has removed files of this artefact meanwhile, and takes its manifest back.
+        Raises StepError when somebody has removed files of this artifact meanwhile, and takes its manifest back.
         """
         named = {self._file_key(artifact, entry): entry["size"] for entry in published.manifest["files"]}
         for found in list(self._bucket.objects(self._key(artifact))):
@@ -188,13 +188,13 @@ class ObjectStore:
         key = f"{self._prefix}/{_CONDITIONS_KEY}".lstrip("/")
         for _ in range(2):
             try:
-                self._bucket.create(key, b"Proves that this server honours If-None-Match.\n")
+                self._bucket.create(key, b"Proves that this server honors If-None-Match.\n")
             except PreconditionError:
                 return
         raise StepError(
             "StorageRefused",
             "the server of spec.storage.s3 ignores conditional writes (If-None-Match), without which two builds of one "
-            "artefact could mix. Use a server that honours them (Amazon S3 and current S3-compatible servers do), or a "
+            "artifact could mix. Use a server that honors them (Amazon S3 and current S3-compatible servers do), or a "
             "persistentVolumeClaim.",
         )
 
@@ -239,12 +239,12 @@ class ObjectStore:
         data = self._bucket.get(self._key(artifact, MANIFEST_FILE))
         where = f"{self._where(artifact)}/{MANIFEST_FILE}"
         if data is None:
-            raise corrupted(artifact, f"{where} is not there: the artefact was removed from the bucket")
+            raise corrupted(artifact, f"{where} is not there: the artifact was removed from the bucket")
         parse(data, artifact, where)
         return Published(data)
 
     def _files(self, artifact: str) -> Iterator[Entry]:
-        """Files of the artefact that are uploaded, whoever did."""
+        """Files of the artifact that are uploaded, whoever did."""
         prefix = self._key(artifact)
         for found in self._bucket.objects(prefix):
             digest, _, path = found.key.removeprefix(prefix).partition("/")

@@ -1,4 +1,4 @@
-"""What the Pods of builds and servers, and the end of an artefact, do with the store."""
+"""What the Pods of builds and servers, and the end of an artifact, do with the store."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 
 from ..runner.manifest import corrupted
 from ..runner.report import StepError, progress
+from .calibration_texts import bring
+from .open_store import open_store
 from .store import Content, Store
-from .stores import open_store
-from .texts import bring
 
 SKIP_FILE = "skip"
 FACTS_FILE = "build.json"
@@ -25,9 +25,9 @@ TEXTS = Path(__file__).with_name("calibration")
 def stage(spec: Mapping[str, Any]) -> dict[str, Any]:
     """Before a build: is there anything to do, and is what it is made from whole, and where the build can read it?
 
-    `spec`: {"artifact", "parent": names, "store": as `open_store`'s, "scratch": directory, "model": artefact whose
+    `spec`: {"artifact", "parent": names, "store": as `open_store`'s, "scratch": directory, "model": artifact whose
     tokenizer is needed too, "texts": true where a calibration needs the texts that come with the operator, or
-    "calibration": as `texts.bring`'s where it has its own}. Writes <scratch>/skip when the artefact is in the store
+    "calibration": as `texts.bring`'s where it has its own}. Writes <scratch>/skip when the artifact is in the store
     already.
     """
     store, artifact, parent = _store(spec), spec["artifact"], spec["parent"]
@@ -62,7 +62,7 @@ def provide(spec: Mapping[str, Any]) -> dict[str, Any]:
 def publish(spec: Mapping[str, Any]) -> dict[str, Any]:
     """After a build: put <scratch>/output into the store.
 
-    `spec`: {"artifact": name, "type": "Checkpoint" or "Engine", "inputs": the artefact's, "store": as `open_store`'s,
+    `spec`: {"artifact": name, "type": "Checkpoint" or "Engine", "inputs": the artifact's, "store": as `open_store`'s,
     "scratch": directory}. Facts of the build come from <scratch>/build.json. POD_UID in the environment tells attempts
     apart.
     """
@@ -78,7 +78,7 @@ def publish(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """When somebody found an artefact damaged: read it in the store, and take it away unless it is whole.
+    """When somebody found an artifact damaged: read it in the store, and take it away unless it is whole.
 
     `spec`: {"artifact": name, "store": as `open_store`'s, "scratch": directory}, and "unfit": why it is taken away
     unread, of an engine that is whole and not what its record says. Returns {"whole": whether it is} and what was wrong
@@ -101,7 +101,7 @@ def check(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def collect(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Remove an artefact, and what attempts at it have left.
+    """Remove an artifact, and what attempts at it have left.
 
     `spec`: {"artifact": name, "store": as `open_store`'s, "scratch": directory}.
     """

@@ -111,7 +111,7 @@ def weight_files(source: Source) -> tuple[str, ...]:
 
 
 def wanted_files(source: Source) -> tuple[str, ...]:
-    """Everything an artefact of type Model holds: weights, configuration, tokenizer. Never code, never pickles."""
+    """Everything an artifact of type Model holds: weights, configuration, tokenizer. Never code, never pickles."""
     small = (name for name in source.files if any(fnmatch(name, pattern) for pattern in _SMALL_FILES))
     return tuple(sorted({*small, *weight_files(source)}))
 

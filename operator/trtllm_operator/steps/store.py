@@ -1,6 +1,6 @@
-"""Where artefacts are kept: what a volume and a bucket have in common.
+"""Where artifacts are kept: what a volume and a bucket have in common.
 
-A store shows an artefact to its readers whole or not at all, and never changes it. `manifest.json`, which names every
+A store shows an artifact to its readers whole or not at all, and never changes it. `manifest.json`, which names every
 other file with size and SHA-256, is what makes it whole: it is written last, and goes first.
 """
 
@@ -38,7 +38,7 @@ class Content:
 
 @dataclass(frozen=True)
 class Published:
-    """A complete artefact."""
+    """A complete artifact."""
 
     data: bytes
     """manifest.json"""
@@ -65,7 +65,7 @@ class Published:
         return hashlib.sha256(self.data).hexdigest()
 
     def report(self) -> dict[str, Any]:
-        """What the operator keeps of it in the artefact's status."""
+        """What the operator keeps of it in the artifact's status."""
         found = self.manifest
         return {
             "manifestDigest": self.digest,
@@ -76,31 +76,31 @@ class Published:
 
 
 class Store(Protocol):
-    """Artefacts by their names."""
+    """Artifacts by their names."""
 
     def has(self, artifact: str) -> bool:
-        """Whether the artefact is published."""
+        """Whether the artifact is published."""
 
     def verify(self, artifact: str) -> Published:
-        """Read every file of an artefact. Raises StepError ArtifactCorrupted that names each that differs."""
+        """Read every file of an artifact. Raises StepError ArtifactCorrupted that names each that differs."""
 
     def provide(self, artifact: str, wanted: Callable[[str], bool] = ...) -> Path:
         """The directory in which containers without the store's credentials find the verified files that are wanted."""
 
     def publish(self, content: Content, output: Path, owner: str) -> Published:
-        """Make the files below `output` the artefact. `owner` tells attempts at it apart.
+        """Make the files below `output` the artifact. `owner` tells attempts at it apart.
 
-        Losing the race to another builder of the same artefact is success: what that one published is verified and
-        returned. A crash at any point leaves either nothing that readers see or the whole artefact.
+        Losing the race to another builder of the same artifact is success: what that one published is verified and
+        returned. A crash at any point leaves either nothing that readers see or the whole artifact.
         """
 
     def receive(self, content: Content, files: Mapping[str, int], download: Download) -> Published:
-        """Make files that come from elsewhere, with their sizes in bytes, the artefact. Files that an interrupted run
+        """Make files that come from elsewhere, with their sizes in bytes, the artifact. Files that an interrupted run
         of the same content has brought already are kept. Adds `durationSeconds` to what the manifest says of the build.
         """
 
     def remove(self, artifact: str) -> None:
-        """Take an artefact away, and what attempts at it have left; readers find it gone at once, never half gone."""
+        """Take an artifact away, and what attempts at it have left; readers find it gone at once, never half gone."""
 
 
 class Meter:

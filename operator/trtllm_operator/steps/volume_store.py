@@ -1,7 +1,7 @@
 """The store on a shared volume: a directory with its final name is complete and never changes.
 
-<root>/<artefact>/manifest.json, <files>
-<root>/.staging/<artefact>.<owner>/        being written; renamed when complete
+<root>/<artifact>/manifest.json, <files>
+<root>/.staging/<artifact>.<owner>/        being written; renamed when complete
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _THREADS = 4
 
 
 class VolumeStore:
-    """Artefacts below one directory of a shared volume. Implements `store.Store`."""
+    """Artifacts below one directory of a shared volume. Implements `store.Store`."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
     def directory(self, artifact: str) -> Path:
-        """Where an artefact is, or will be."""
+        """Where an artifact is, or will be."""
         return self.root / artifact
 
     def has(self, artifact: str) -> bool:
@@ -77,7 +77,7 @@ class VolumeStore:
         self._clear_staging(artifact)
 
     def _staging(self, artifact: str, owner: str = "") -> Path:
-        """Where an artefact is prepared: on the volume, so that a rename publishes it."""
+        """Where an artifact is prepared: on the volume, so that a rename publishes it."""
         return self.root / _STAGING / (f"{artifact}.{owner}" if owner else artifact)
 
     def _rename_into_place(
@@ -136,7 +136,7 @@ class VolumeStore:
         return published
 
     def _clear_staging(self, artifact: str) -> None:
-        """Remove what any attempt at this artefact has left; one that is still at it then finds the artefact there."""
+        """Remove what any attempt at this artifact has left; one that is still at it then finds the artifact there."""
         for leftover in (self._staging(artifact), *self._staging(artifact).parent.glob(f"{artifact}.*")):
             _discard(leftover)
 

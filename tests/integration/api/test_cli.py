@@ -54,7 +54,7 @@ def test_a_name_that_is_not_there_lists_those_that_are(kubectl: Kubectl) -> None
     assert "has no EngineArtifact engine-0123456789abcdef0123; it has none" in done.stderr
 
 
-def test_artefacts_of_the_cluster_are_compared(kubectl: Kubectl) -> None:
+def test_artifacts_of_the_cluster_are_compared(kubectl: Kubectl) -> None:
     longer = changed(ENGINE, "spec.inputs.command", ["trtllm-build", "--max_seq_len", "4096"])
     longer["metadata"]["name"] = "engine-ffffffffffffffffffff"
     for obj in (ENGINE, longer, MINIMAL_ENGINE):
@@ -65,7 +65,7 @@ def test_artefacts_of_the_cluster_are_compared(kubectl: Kubectl) -> None:
     assert {d["input"] for d in json.loads(done.stdout)["differences"]} == {"--checkpoint_dir", "--max_seq_len"}
     done = llmengine(kubectl.kubeconfig, "why-rebuild", "llmengine/smollm2", words[0], "-n", kubectl.namespace)
     assert done.returncode == 3
-    assert done.stderr.startswith("llmengine: LLMEngine smollm2 has no artefacts yet (")
+    assert done.stderr.startswith("llmengine: LLMEngine smollm2 has no artifacts yet (")
     assert done.stderr.count("\n") == 1
 
 
@@ -88,7 +88,7 @@ def test_nodes_of_the_cluster_are_planned_for(kubectl: Kubectl, tmp_path: Path) 
     assert next(n["value"] for n in target["numbers"] if n["name"] == "gpu_memory_bytes") == 24000 * 2**20
     alone = llmengine(kubectl.kubeconfig, *command)
     assert alone.returncode == 3
-    assert f"GPU {PRODUCT} is not in the catalogue" in alone.stderr
+    assert f"GPU {PRODUCT} is not in the catalog" in alone.stderr
     kubectl.run("delete", "node", kubectl.namespace)
 
 

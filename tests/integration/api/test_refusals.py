@@ -276,7 +276,7 @@ def test_a_bad_object_is_refused_with_the_reason_and_the_field(kubectl: Kubectl,
 
 
 @pytest.mark.parametrize("case", BAD_CHANGES, ids=str)
-def test_what_an_artefact_is_made_from_never_changes(kubectl: Kubectl, case: Bad) -> None:
+def test_what_an_artifact_is_made_from_never_changes(kubectl: Kubectl, case: Bad) -> None:
     kubectl.ok("create", "-f", "-", given=case.base)
     said = kubectl.refused("replace", "-f", "-", given=changed(case.base, case.path, case.value))
     assert case.said in said
@@ -284,7 +284,7 @@ def test_what_an_artefact_is_made_from_never_changes(kubectl: Kubectl, case: Bad
 
 
 @pytest.mark.parametrize("case", GOOD_CHANGES, ids=str)
-def test_how_an_artefact_is_made_may_change(kubectl: Kubectl, case: Bad) -> None:
+def test_how_an_artifact_is_made_may_change(kubectl: Kubectl, case: Bad) -> None:
     kubectl.ok("create", "-f", "-", given=case.base)
     kubectl.ok("replace", "-f", "-", given=changed(case.base, case.path, case.value))
 

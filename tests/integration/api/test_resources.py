@@ -138,7 +138,7 @@ def test_a_model_on_a_claim_is_shown_by_its_path(kubectl: Kubectl) -> None:
     assert row["MODEL"] == "llama/3.1-8b"
 
 
-def test_kubectl_get_shows_where_an_artefact_was_built(kubectl: Kubectl) -> None:
+def test_kubectl_get_shows_where_an_artifact_was_built(kubectl: Kubectl) -> None:
     kubectl.ok("create", "-f", "-", given=ENGINE)
     status = {
         "observedGeneration": 1,

@@ -14,9 +14,9 @@ from tests.integration.chaos.replica import ROOT
 from tests.integration.chaos.world import World
 from tests.integration.kube.waiting import eventually
 from trtllm_operator.kube.client import Client
-from trtllm_operator.kube.config import from_kubeconfig
 from trtllm_operator.kube.errors import ApiError
-from trtllm_operator.reconcile.resources import ENGINE_ARTIFACT, LLM_ENGINE
+from trtllm_operator.kube.kubeconfig import from_kubeconfig
+from trtllm_operator.reconcile.watches import ENGINE_ARTIFACT, LLM_ENGINE
 
 MakeWorld = Callable[..., World]
 

@@ -73,8 +73,8 @@ def gpus_asked(pod: Obj) -> int:
 class Kubelets:
     """All nodes of one API server; an async context manager.
 
-    `started` counts the Pods of attempts that ran, by namespace and artefact; `order` has the artefacts of Pods with
-    GPUs as they began. With `working` cleared, Pods run on and do not end; so do those of attempts at artefacts whose
+    `started` counts the Pods of attempts that ran, by namespace and artifact; `order` has the artifacts of Pods with
+    GPUs as they began. With `working` cleared, Pods run on and do not end; so do those of attempts at artifacts whose
     names begin with `holding`.
     """
 

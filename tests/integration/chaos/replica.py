@@ -12,7 +12,7 @@ import yaml
 
 from tests.integration.faults import FaultProxy, Trap
 from tests.integration.kube.operator_process import HostProcess
-from trtllm_operator.kube.config import ClusterConfig
+from trtllm_operator.kube.kubeconfig import ClusterConfig
 
 ROOT = Path(__file__).parents[3]
 

@@ -1,4 +1,4 @@
-"""What the containers of an artefact's Pod do, played: the real steps on a real store, around a tool that is none.
+"""What the containers of an artifact's Pod do, played: the real steps on a real store, around a tool that is none.
 
 Only reading a model, downloading it and the toolchain are made up. What is staged, published, verified and collected is
 so by the operator's own code, in a directory of this machine.
@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.unit.reconcile.simulation import REPORT
+from tests.unit.engines.simulation import REPORT
 from trtllm_operator.kube.resource import Obj
 from trtllm_operator.runner.report import StepError
+from trtllm_operator.steps import calibration_texts as texts
 from trtllm_operator.steps import publish as steps
-from trtllm_operator.steps import texts
 from trtllm_operator.steps.store import Content
 from trtllm_operator.steps.volume_store import VolumeStore
 
@@ -28,7 +28,7 @@ FACTS = {"gpu": "played", "durationSeconds": 1, "peakHostMemoryBytes": 1 << 20}
 class Workshop:
     """One namespace's store, and what was built into it.
 
-    `builds` counts by artefact what was truly built since it was last collected.
+    `builds` counts by artifact what was truly built since it was last collected.
     """
 
     def __init__(self, directory: Path) -> None:

@@ -11,12 +11,12 @@ from tests.integration.chaos.conftest import MakeWorld
 from tests.integration.chaos.kubelet import Kubelets, Machine, h100
 from tests.integration.chaos.world import FIRST, PLAYED, SECOND, World
 from tests.integration.faults import Fault
-from tests.unit.reconcile.simulation import engine
+from tests.unit.engines.simulation import engine
 from trtllm_operator.kube.client import Client
 from trtllm_operator.kube.errors import ApiError
 from trtllm_operator.kube.resource import NAMESPACE, POD, Obj, Resource
 from trtllm_operator.objects import ARTIFACT, ATTEMPT
-from trtllm_operator.reconcile.resources import ENGINE_ARTIFACT, LLM_ENGINE
+from trtllm_operator.reconcile.watches import ENGINE_ARTIFACT, LLM_ENGINE
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(300)]
 
@@ -43,7 +43,7 @@ async def versions(world: World) -> dict[tuple[str, str], str]:
 
 
 async def begun(world: World, kubelets: Kubelets, artifact: str) -> Obj:
-    """The Pod of an attempt at such an artefact, once it runs."""
+    """The Pod of an attempt at such an artifact, once it runs."""
     found: list[Obj] = []
 
     async def missing() -> str | None:
@@ -128,7 +128,7 @@ async def test_c88_the_only_gpu_goes_from_the_old_server_to_the_build_and_to_the
         await world.gone()
 
 
-async def test_c99_without_an_operator_an_llmengine_goes_and_its_artefacts_once_it_is_back(
+async def test_c99_without_an_operator_an_llmengine_goes_and_its_artifacts_once_it_is_back(
     make_world: MakeWorld,
 ) -> None:
     async with make_world("gone") as world:

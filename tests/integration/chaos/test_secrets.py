@@ -8,9 +8,9 @@ import pytest
 
 from tests.integration.chaos.conftest import MakeWorld
 from tests.integration.chaos.world import FIRST, World
-from tests.unit.reconcile.simulation import GATED, TOKEN
+from tests.unit.engines.simulation import GATED, TOKEN
 from trtllm_operator.kube.resource import SECRET
-from trtllm_operator.reconcile.resources import LLM_ENGINE
+from trtllm_operator.reconcile.watches import LLM_ENGINE
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(300)]
 WITHIN_SECONDS = 60

@@ -10,9 +10,9 @@ from tests.integration.chaos.conftest import MakeWorld
 from tests.integration.chaos.world import FIRST, SECOND, World
 from trtllm_operator.kube.resource import Obj
 from trtllm_operator.objects import RETRY
-from trtllm_operator.reconcile.resources import LLM_ENGINE
+from trtllm_operator.reconcile.watches import LLM_ENGINE
 from trtllm_operator.runner.report import StepError
-from trtllm_operator.steps import texts
+from trtllm_operator.steps import calibration_texts as texts
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(300)]
 H100 = {"name": "h100", "gpu": {"product": "NVIDIA-H100-80GB-HBM3"}, "replicas": 1}
@@ -86,7 +86,7 @@ async def test_what_is_built_is_from_the_texts_that_its_key_names(make_world: Ma
 
         async def collected() -> str | None:
             left = len(await world.artifacts())
-            return None if left == 5 else f"{left} artefacts"
+            return None if left == 5 else f"{left} artifacts"
 
         await world.eventually(collected, "one model, and of two revisions a checkpoint and an engine each")
         await world.at_rest()

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from tests.integration.chaos.kubelet import Kubelets
 from tests.integration.chaos.replica import Replica
-from tests.unit.reconcile.simulation import engine
+from tests.unit.engines.simulation import engine
 from trtllm_operator.kube.client import Client
 from trtllm_operator.kube.errors import ApiError
 from trtllm_operator.kube.resource import (
@@ -29,7 +29,7 @@ from trtllm_operator.kube.resource import (
     Obj,
 )
 from trtllm_operator.objects import ATTEMPT, MANAGED, label
-from trtllm_operator.reconcile.resources import ENGINE_ARTIFACT, LLM_ENGINE
+from trtllm_operator.reconcile.watches import ENGINE_ARTIFACT, LLM_ENGINE
 from trtllm_operator.runner.report import StepError
 
 FIRST = {"maxBatchSize": 8, "maxInputLen": 1024, "maxSeqLen": 2048, "maxNumTokens": 2048}

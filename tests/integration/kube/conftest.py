@@ -12,7 +12,7 @@ from tests.integration.faults import FaultProxy
 from tests.integration.kube.waiting import eventually
 from tests.integration.kube.world import World
 from trtllm_operator.kube.client import Client
-from trtllm_operator.kube.config import from_kubeconfig
+from trtllm_operator.kube.kubeconfig import from_kubeconfig
 from trtllm_operator.kube.resource import NAMESPACE
 
 

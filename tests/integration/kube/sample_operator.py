@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from trtllm_operator.kube.apply import Applier
 from trtllm_operator.kube.cache import Cache
 from trtllm_operator.kube.client import Client
-from trtllm_operator.kube.config import load_config
 from trtllm_operator.kube.host import Host, run
+from trtllm_operator.kube.kubeconfig import load_config
 from trtllm_operator.kube.lease import LeaseSettings
 from trtllm_operator.kube.resource import CONFIG_MAP, Obj, ObjectKey, Resource, controller_of, key_of
 from trtllm_operator.kube.resync import Watch

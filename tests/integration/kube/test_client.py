@@ -9,9 +9,9 @@ import pytest
 
 from tests.integration.kube.world import World
 from trtllm_operator.kube.client import Call, Client
-from trtllm_operator.kube.config import ClusterConfig
 from trtllm_operator.kube.diff import canonical_quantity
 from trtllm_operator.kube.errors import ApiError
+from trtllm_operator.kube.kubeconfig import ClusterConfig
 from trtllm_operator.kube.resource import CONFIG_MAP, NAMESPACE, SECRET, Obj, Resource
 
 pytestmark = pytest.mark.apiserver
@@ -65,7 +65,7 @@ async def test_an_undeclared_field_is_a_permanent_error_and_stops_nobody(client:
                     "apiVersion": world.widget.api_version,
                     "kind": "Widget",
                     "metadata": {"namespace": world.namespace, "name": "a"},
-                    "spec": {"colour": "red"},
+                    "spec": {"color": "red"},
                 },
             )
         assert refused.value.is_permanent

@@ -10,9 +10,9 @@ import pytest
 import yaml
 
 from tests.integration.packaging.rendered import CHART, NAMESPACE, RELEASE, ROOT, Refused, chart, helm
-from trtllm_operator.config import OperatorConfig, load
 from trtllm_operator.main import read_catalog
-from trtllm_operator.reconcile.resources import WATCHES
+from trtllm_operator.operator_config import OperatorConfig, load
+from trtllm_operator.reconcile.watches import WATCHES
 
 DIGEST = "sha256:" + "ab" * 32
 OURS = ("llmengines", "engineartifacts")
@@ -67,7 +67,7 @@ def test_every_setting_reaches_the_operator(tmp_path: Path) -> None:
     assert (made["image"], made["imagePullPolicy"]) == (read.operator_image, "Never")
 
 
-def test_a_correction_of_the_catalogue_reaches_the_operator(tmp_path: Path) -> None:
+def test_a_correction_of_the_catalog_reaches_the_operator(tmp_path: Path) -> None:
     values = {"catalog": {"ours.yaml": {"gpus": [{"name": "H200", "memory_mib": 99_999}]}}}
     files = chart(values)["ConfigMap", NAMESPACE, f"{RELEASE}-catalog"]["data"]
     for name, text in files.items():

@@ -9,7 +9,7 @@ import pytest
 
 from tests.integration.api.kubectl import Kubectl
 from tests.integration.packaging.rendered import NAMESPACE, RELEASE, bundle, chart
-from trtllm_operator.reconcile.resources import WATCHES
+from trtllm_operator.reconcile.watches import WATCHES
 
 pytestmark = pytest.mark.apiserver
 

@@ -60,7 +60,7 @@ def killed_at(event: int, victim: ObjectStore, action: Callable[[ObjectStore], o
 
 
 def assert_nothing_half_made(space: Space, files: dict[str, bytes] = PARTS) -> None:
-    """What the store promises: an artefact with a manifest is complete."""
+    """What the store promises: an artifact with a manifest is complete."""
     store = space.store()
     if store.has("engine-1"):
         published = store.verify("engine-1")
@@ -184,7 +184,7 @@ def test_many_at_once_agree(space: Space) -> None:
             thread.start()
         for thread in threads:
             thread.join(60)
-        assert len(digests) == 3, f"every builder of the same artefact must succeed (round {round_})"
+        assert len(digests) == 3, f"every builder of the same artifact must succeed (round {round_})"
         assert len(set(digests)) == 1, "all must report the one that was published"
         assert_nothing_half_made(space)
         assert_nothing_left_over(space)

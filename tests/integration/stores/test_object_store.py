@@ -52,7 +52,7 @@ class TestPublish:
 
     def test_what_a_dead_publisher_left_is_invisible_and_goes_with_the_next(self, space: Space) -> None:
         space.put(f"{PREFIX}/engine-1/{'0' * 64}/rank0.engine", b"of an earlier attempt")
-        space.put(f"{PREFIX}/engine-10/{'0' * 64}/rank0.engine", b"of another artefact")
+        space.put(f"{PREFIX}/engine-10/{'0' * 64}/rank0.engine", b"of another artifact")
         space.server.client.create_multipart_upload(Bucket=space.name, Key=f"{PREFIX}/engine-1/{'1' * 64}/rank0.engine")
         assert not space.store().has("engine-1")
         space.publish(space.output())
@@ -60,7 +60,7 @@ class TestPublish:
         assert [key for key in space.listing() if key.startswith("engine-10/")]
         assert space.uploads() == []
 
-    def test_a_published_artefact_is_never_written_again(self, space: Space) -> None:
+    def test_a_published_artifact_is_never_written_again(self, space: Space) -> None:
         first = space.publish(space.output())
         second = space.publish(space.output({**FILES, "rank0.engine": b"built again, and not alike"}, "again"))
         assert second.digest == first.digest, "the one that was there is what is reported"
@@ -200,7 +200,7 @@ class TestProvide:
 
 
 class TestRemove:
-    def test_nothing_of_the_artefact_stays_and_all_of_others(self, space: Space) -> None:
+    def test_nothing_of_the_artifact_stays_and_all_of_others(self, space: Space) -> None:
         space.publish(space.output())
         space.publish(space.output(), "engine-10")
         space.put(f"{PREFIX}/engine-1/{'0' * 64}/left", b"by an attempt")

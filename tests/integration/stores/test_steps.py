@@ -204,7 +204,7 @@ class TestRefused:
 
 
 class TestBuild:
-    """stage, publish, provide, check and collect, as one artefact's life."""
+    """stage, publish, provide, check and collect, as one artifact's life."""
 
     def test_from_its_parent_to_its_end(
         self, space: Space, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -1,4 +1,4 @@
-"""The catalogue as a cluster corrects it: the files of a ConfigMap, good and broken."""
+"""The catalog as a cluster corrects it: the files of a ConfigMap, good and broken."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_file_corrects_what_it_names_whatever_it_is_called(tmp_path: Path) -> 
         assert found.memory_mib == 46068
 
 
-def test_no_files_are_the_packaged_catalogue(tmp_path: Path) -> None:
+def test_no_files_are_the_packaged_catalog(tmp_path: Path) -> None:
     assert read_catalog(tmp_path / "absent").release("1.2.1").builds_engines
     assert read_catalog(mounted(tmp_path)).release("1.2.1").builds_engines
 
@@ -43,14 +43,14 @@ def test_no_files_are_the_packaged_catalogue(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ("a: b: c", "catalogue file bad.yaml is not YAML"),
-        ("colours: []", "catalogue file bad.yaml: no section 'colours'; there are releases"),
+        ("a: b: c", "catalog file bad.yaml is not YAML"),
+        ("colors: []", "catalog file bad.yaml: no section 'colors'; there are releases"),
         ("gpus: {}", "section gpus is not a list of entries"),
         ("gpus: [{memory_mib: 1}]", "an entry of gpus has no name"),
         ("gpus: [{name: L20, memory_mib: -1}]", "gpus/L20, memory_mib: Input should be greater than 0"),
         ("gpus: [{name: New}]", "gpus/New, architecture: Field required"),
         ("releases: [{release: 1.2.1, status: fine}]", "releases/1.2.1, status"),
-        (b"\xff\xfe\x00", "catalogue file bad.yaml cannot be read"),
+        (b"\xff\xfe\x00", "catalog file bad.yaml cannot be read"),
     ],
 )
 def test_a_broken_file_is_named_with_the_entry_and_the_field(tmp_path: Path, content: str | bytes, says: str) -> None:
@@ -79,5 +79,5 @@ def test_the_operator_says_so_in_one_line_and_does_not_start(tmp_path: Path) -> 
     )
     assert done.returncode == 2
     assert done.stderr == (
-        "llmengine-operator: catalogue entry gpus/L20, memory_mib: Input should be greater than 0\n"
+        "llmengine-operator: catalog entry gpus/L20, memory_mib: Input should be greater than 0\n"
     ), done.stderr

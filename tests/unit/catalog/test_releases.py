@@ -82,7 +82,7 @@ def test_the_last_candidate_with_an_engine_flow_is_not_called_engineless() -> No
 
 
 def test_an_unknown_release_lists_those_there_are() -> None:
-    with pytest.raises(UnknownRelease, match=r"'1\.2\.7' is not in the catalogue; it has .*1\.2\.1, .*0\.12\.0"):
+    with pytest.raises(UnknownRelease, match=r"'1\.2\.7' is not in the catalog; it has .*1\.2\.1, .*0\.12\.0"):
         CATALOG.release("1.2.7")
 
 

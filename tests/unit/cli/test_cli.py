@@ -15,13 +15,13 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from tests.unit.build.world import CONFIG, node
+from tests.unit.artifacts.world import CONFIG, node
+from tests.unit.engines.simulation import REPORT, World, engine
 from tests.unit.planning.build import SMOLLM2
-from tests.unit.reconcile.simulation import REPORT, World, engine
 from trtllm_operator.cli import cluster
 from trtllm_operator.cli.errors import UNREACHABLE, CliError
 from trtllm_operator.cli.main import app
-from trtllm_operator.reconcile.resources import ENGINE_ARTIFACT
+from trtllm_operator.reconcile.watches import ENGINE_ARTIFACT
 
 SPEC: dict[str, Any] = {
     "model": {"huggingFace": {"repo": "org/model"}},
@@ -68,7 +68,7 @@ def test_a_spec_that_works_says_what_is_built_and_exits_0(model: Path, manifest:
     assert "kv_cache_bytes_per_token" in out
     assert "concurrent_requests_at_limit  8 requests" in out
     assert "names follow from the model's commit (spec.model.huggingFace.revision) and the toolchain image" in out
-    assert "\x1b[" not in out, "no colour where no terminal is"
+    assert "\x1b[" not in out, "no color where no terminal is"
 
 
 def test_a_spec_that_does_not_work_lists_every_failing_check_and_exits_1(model: Path, manifest: Any) -> None:
@@ -81,7 +81,7 @@ def test_a_spec_that_does_not_work_lists_every_failing_check_and_exits_1(model: 
     assert "nothing is built" in out
 
 
-def test_artefacts_are_named_as_the_operator_names_them(model: Path, manifest: Any) -> None:
+def test_artifacts_are_named_as_the_operator_names_them(model: Path, manifest: Any) -> None:
     """The simulation's operator makes these very names of this spec, commit and image."""
     world = World()
     made = engine()
@@ -262,10 +262,10 @@ def test_why_rebuild_names_the_inputs_that_differ(tmp_path: Path) -> None:
         {"input": "--max_seq_len", "before": "2048", "after": "4096"},
         {"input": "--fast_build", "before": "(absent)", "after": "(given)"},
     ]
-    assert "the same artefact" in run("why-rebuild", before, before)[1]
+    assert "the same artifact" in run("why-rebuild", before, before)[1]
 
 
-def test_what_the_catalogue_knows(tmp_path: Path) -> None:
+def test_what_the_catalog_knows(tmp_path: Path) -> None:
     assert "1.2.1" in run("releases")[1]
     assert "H100-80GB-HBM3" in run("gpus")[1]
     flags = {f["name"]: f for f in json.loads(run("flags", "1.2.1", "trtllm-build", "-o", "json")[1])["flags"]}
@@ -304,16 +304,16 @@ def test_a_file_that_is_no_manifest_is_one_line_and_exit_3(manifest: Any, text: 
 @pytest.mark.parametrize(
     ("spec", "says"),
     [
-        ({"release": "1.2.7"}, "release '1.2.7' is not in the catalogue; it has"),
-        ({"targets": [{"name": "x", "gpu": {"product": "RTX-9090"}}]}, "GPU RTX-9090 is not in the catalogue"),
+        ({"release": "1.2.7"}, "release '1.2.7' is not in the catalog; it has"),
+        ({"targets": [{"name": "x", "gpu": {"product": "RTX-9090"}}]}, "GPU RTX-9090 is not in the catalog"),
         (
             {"targets": [{"name": "x", "gpu": {"product": "H100"}}]},
-            "GPU H100 is not in the catalogue; it has NVIDIA-H100-80GB-HBM3, NVIDIA-H100-PCIe, NVIDIA-H100-NVL",
+            "GPU H100 is not in the catalog; it has NVIDIA-H100-80GB-HBM3, NVIDIA-H100-PCIe, NVIDIA-H100-NVL",
         ),
         ({"parallelism": {"tensor": -1}, "release": ""}, "spec.release: String should have"),
         ({"parallelism": {"tensor": -1}, "release": ""}, "spec.parallelism.tensor: Input should be greater"),
         ({"model": {}}, "takes exactly one of huggingFace and persistentVolumeClaim"),
-        ({"colour": "red"}, "spec.colour: Extra inputs"),
+        ({"color": "red"}, "spec.color: Extra inputs"),
         ({"targets": "h100"}, "spec.targets: Input should be a list"),
         ({"budgets": 8}, "spec.budgets: Input should be an object"),
         ({"budgets": SPEC["budgets"] | {"maxBatchSize": "8"}}, "spec.budgets.maxBatchSize: Input should be a valid"),
@@ -471,7 +471,7 @@ def planned(out: str) -> dict[str, bool]:
     return {target["name"]: target["ok"] for target in json.loads(out)["targets"]}
 
 
-def test_a_target_for_several_classes_is_judged_for_each_of_the_catalogue(model: Path, manifest: Any) -> None:
+def test_a_target_for_several_classes_is_judged_for_each_of_the_catalog(model: Path, manifest: Any) -> None:
     file = manifest(targets=[{"name": "hop", "gpu": {"computeCapability": "9.0"}}])
     code, out, _ = run("plan", "-f", file, "--model", str(model), "-o", "json")
     assert code == 0
@@ -479,10 +479,10 @@ def test_a_target_for_several_classes_is_judged_for_each_of_the_catalogue(model:
     file = manifest(targets=[{"name": "x", "gpu": {"computeCapability": "9.9"}}])
     code, _, err = run("plan", "-f", file, "--model", str(model))
     assert code == 3
-    assert "target x: no GPU of the catalogue is like that" in err
+    assert "target x: no GPU of the catalog is like that" in err
 
 
-def test_a_node_selector_says_nothing_of_the_catalogue_s_gpus(model: Path, manifest: Any) -> None:
+def test_a_node_selector_says_nothing_of_the_catalog_s_gpus(model: Path, manifest: Any) -> None:
     """Only a cluster's nodes have labels."""
     spec = {"targets": [{"name": "ada", "gpu": {"computeCapability": "8.9"}}]}
     everything = run("plan", "-f", manifest(**spec), "--model", str(model))

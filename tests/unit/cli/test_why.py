@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from tests.unit.reconcile.simulation import World, engine
+from tests.unit.engines.simulation import World, engine
 from trtllm_operator.cli.show_why import show_why
 from trtllm_operator.cli.why import OPERATOR_SILENT, Report, Seen, why_artifact, why_engine
 from trtllm_operator.kube.resource import CONTROLLER_REVISION, DEPLOYMENT, JOB, POD, Obj
 from trtllm_operator.objects import label
-from trtllm_operator.reconcile.resources import ENGINE_ARTIFACT, LLM_ENGINE
+from trtllm_operator.reconcile.watches import ENGINE_ARTIFACT, LLM_ENGINE
 
 GATED = {"reason": "DownloadRefused", "message": "403 for owner/model: its terms are not accepted", "retryable": False}
 

@@ -1,4 +1,4 @@
-"""`why-rebuild`: artefacts and LLMEngines of a cluster and of files, as the simulation's operator has made them."""
+"""`why-rebuild`: artifacts and LLMEngines of a cluster and of files, as the simulation's operator has made them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from tests.unit.reconcile.simulation import NAMESPACE, World, engine
+from tests.unit.engines.simulation import NAMESPACE, World, engine
 from trtllm_operator.cli import cluster, rebuild_cluster
 from trtllm_operator.cli.errors import UNREACHABLE, CliError
 from trtllm_operator.cli.main import app
 from trtllm_operator.kube.resource import NODE, Obj, Resource
 from trtllm_operator.objects import label
-from trtllm_operator.reconcile.resources import ENGINE_ARTIFACT
+from trtllm_operator.reconcile.watches import ENGINE_ARTIFACT
 
 H100 = {"name": "h100", "gpu": {"product": "NVIDIA-H100-80GB-HBM3"}, "replicas": 1}
 LONGER = {"maxBatchSize": 8, "maxInputLen": 1024, "maxSeqLen": 4096, "maxNumTokens": 2048}
@@ -109,7 +109,7 @@ def test_the_order_of_manifest_and_cluster_does_not_matter(fake: FakeCluster, wr
     manifest = write(engine(budgets=LONGER))
     assert run("llmengine/smol", manifest) == run(manifest, "llmengine/smol")
     code, out, _ = run(manifest, "llmengine/smol")
-    assert (code, out.splitlines()[0]) == (0, f"llmengine/smol -> {manifest}: 2 artefacts are built")
+    assert (code, out.splitlines()[0]) == (0, f"llmengine/smol -> {manifest}: 2 artifacts are built")
     assert any(line.split() == ["--max_seq_len", "2048", "4096"] for line in out.splitlines())
 
 
@@ -179,14 +179,14 @@ def test_a_manifest_that_is_refused_exits_1(fake: FakeCluster, write: Write) -> 
     assert err == f"llmengine: {manifest} is refused for a100, h100: llmengine plan -f {manifest} says why\n"
 
 
-def test_artefacts_of_the_cluster(world: World, fake: FakeCluster, write: Write) -> None:
+def test_artifacts_of_the_cluster(world: World, fake: FakeCluster, write: Write) -> None:
     first, second = sorted(n for n in names(world) if n.startswith("engine-"))
     code, out, _ = run(f"eart/{first}", f"engineartifact.llmengine.dev/{second}", "-n", NAMESPACE)
     assert code == 0
     assert out.splitlines()[0] == f"{first} -> {second}"
     assert "gpu.product" in out
     stored = next(a for a in world.find(ENGINE_ARTIFACT) if a["metadata"]["name"] == first)
-    assert run(write(stored), f"eart/{first}")[1] == f"the same artefact: {first}\n"
+    assert run(write(stored), f"eart/{first}")[1] == f"the same artifact: {first}\n"
 
 
 def test_two_engines_of_the_cluster(world: World, fake: FakeCluster) -> None:
@@ -204,7 +204,7 @@ def test_two_manifests_need_no_cluster(
     from trtllm_operator.cli import rebuild_applied
     from trtllm_operator.cli.judged import Model
     from trtllm_operator.planning.model import ModelFacts
-    from trtllm_operator.reconcile.resources import LLM_ENGINE
+    from trtllm_operator.reconcile.watches import LLM_ENGINE
 
     def no_cluster() -> Any:
         raise AssertionError("a cluster was asked")
@@ -217,7 +217,7 @@ def test_two_manifests_need_no_cluster(
     before, after = write(engine()), write(engine(budgets=LONGER))
     code, out, _ = run(before, after)
     assert code == 0
-    assert out.splitlines()[0] == f"{before} -> {after}: 2 artefacts are built"
+    assert out.splitlines()[0] == f"{before} -> {after}: 2 artifacts are built"
     (model,) = [line for line in out.splitlines() if line.startswith("  Model")]
     assert model.split()[3] in names(world)
     assert "not known yet" in out, "without the toolchain image's digest"
@@ -229,7 +229,7 @@ def test_two_manifests_need_no_cluster(
         (("eart/engine-0", "eart/engine-1"), "namespace team has no EngineArtifact engine-0; it has checkpoint-"),
         (("llmengine/none", "llmengine/smol"), "namespace team has no LLMEngine none; it has smol"),
         (("pod/smol", "llmengine/smol"), "pod/smol can't be read"),
-        (("llmengine/new", "llmengine/smol"), "LLMEngine new has no artefacts yet (the operator has not looked at it)"),
+        (("llmengine/new", "llmengine/smol"), "LLMEngine new has no artifacts yet (the operator has not looked at it)"),
     ],
 )
 def test_what_cannot_be_compared_is_one_line_and_exit_3(
@@ -243,11 +243,11 @@ def test_what_cannot_be_compared_is_one_line_and_exit_3(
     assert err.count("\n") == 1
 
 
-def test_an_artefact_and_an_engine_are_not_compared(world: World, fake: FakeCluster) -> None:
+def test_an_artifact_and_an_engine_are_not_compared(world: World, fake: FakeCluster) -> None:
     name = sorted(names(world))[0]
     code, _, err = run(f"eart/{name}", "llmengine/smol")
     assert code == 3
-    assert f"eart/{name} is an artefact and llmengine/smol is an LLMEngine: compare two" in err
+    assert f"eart/{name} is an artifact and llmengine/smol is an LLMEngine: compare two" in err
 
 
 def test_a_cluster_that_cannot_be_reached_exits_4(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,7 +34,7 @@ def test_addresses_follow_from_the_networks(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("{nodes: [{name: a, colour: red}]}", "nodes.0.colour: Extra inputs are not permitted"),
+        ("{nodes: [{name: a, color: red}]}", "nodes.0.color: Extra inputs are not permitted"),
         ("{nodes: [{name: Bad_Name}]}", "nodes.0.name: String should match pattern"),
         ("{nodes: [{name: a}, {name: a}]}", "several nodes are called a"),
         ("{nodes: [{name: a, gpu: {name: X}}]}", "nodes.0.gpu.computeCapability: Field required"),

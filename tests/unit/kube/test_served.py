@@ -11,7 +11,7 @@ from trtllm_operator.api.crd import crds, schema
 from trtllm_operator.kube.client import Client
 from trtllm_operator.kube.errors import ApiError
 from trtllm_operator.kube.served import lacking, outdated
-from trtllm_operator.reconcile.resources import LLM_ENGINE
+from trtllm_operator.reconcile.watches import LLM_ENGINE
 
 
 def without(whole: dict[str, Any], path: str) -> dict[str, Any]:

@@ -164,5 +164,5 @@ def test_c97_disk_of_a_seventy_billion_model() -> None:
     assert abs(needs.model_disk.value / GIB - 131.4) < 0.1
     together = needs.model_disk.value + needs.checkpoint_disk.value + needs.engine_disk.value
     assert 394 * GIB < together < 1.05 * 394 * GIB
-    quantised = plan(facts, tp=4, quantization="fp8").building
-    assert quantised.engine_disk.value < 0.6 * needs.engine_disk.value
+    quantized = plan(facts, tp=4, quantization="fp8").building
+    assert quantized.engine_disk.value < 0.6 * needs.engine_disk.value

@@ -92,12 +92,12 @@ def test_c34_formats_are_a_closed_list(quantization: str) -> None:
 @pytest.mark.parametrize(
     ("family", "says"),
     [
-        ({}, "use the unquantised model, or one quantised with awq, gptq or fbgemm_fp8"),
-        (QWEN2, "use the unquantised model, or one quantised with awq or gptq"),
-        ({"architectures": ["GemmaForCausalLM"], "model_type": "gemma"}, "use the unquantised model"),
+        ({}, "use the unquantized model, or one quantized with awq, gptq or fbgemm_fp8"),
+        (QWEN2, "use the unquantized model, or one quantized with awq or gptq"),
+        ({"architectures": ["GemmaForCausalLM"], "model_type": "gemma"}, "use the unquantized model"),
     ],
 )
-def test_a_source_that_is_quantised_otherwise_names_what_its_converter_takes(family: dict[str, Any], says: str) -> None:
+def test_a_source_that_is_quantized_otherwise_names_what_its_converter_takes(family: dict[str, Any], says: str) -> None:
     facts = llama(28, 28, 4, 3584, 18944, 152064, **family, quantization_config={"quant_method": "bitsandbytes"})
     assert said(plan(facts), "source-checkpoint").endswith(f"is not known to take that; {says}")
 
@@ -110,4 +110,4 @@ def test_what_would_work_is_said_only_where_anything_does() -> None:
         32, 32, 32, 4096, 11008, 32000, quantization_config={"quant_method": "awq", "bits": 4, "group_size": 128}
     )
     blackwell = plan(awq, gpu("NVIDIA-B200"))
-    assert said(blackwell, "quantization").endswith("; use the unquantised model")
+    assert said(blackwell, "quantization").endswith("; use the unquantized model")

@@ -12,7 +12,7 @@ from tests.unit.planning.models import plan, refused_for, said
 from trtllm_operator.planning import ModelFacts, TargetPlan, read_config
 from trtllm_operator.planning.nearest import nearest
 from trtllm_operator.planning.report import MAX_REPORT_BYTES, make_report, text_report
-from trtllm_operator.planning.text import end_token_ids
+from trtllm_operator.planning.text_processing import end_token_ids
 
 from .build import engine_spec
 from .models import H100, RELEASE

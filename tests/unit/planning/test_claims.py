@@ -9,10 +9,10 @@ import pytest
 from trtllm_operator.api.llmengine import LLMEngineSpec
 from trtllm_operator.catalog import load_catalog
 from trtllm_operator.planning.claims import ClaimVerdict, judge_claim
+from trtllm_operator.planning.expansion import expand
 from trtllm_operator.planning.gpu_nodes import read_node
-from trtllm_operator.planning.targets import expand
 
-from ..build.world import node
+from ..artifacts.world import node
 
 CATALOG = load_catalog()
 A100 = {"name": "a100", "gpu": {"product": "NVIDIA-A100-SXM4-80GB"}}
@@ -38,11 +38,11 @@ def verdict(modes: list[str], targets: list[dict[str, Any]], nodes: list[str], *
             **spec,
         }
     )
-    labelled = [
+    labeled = [
         {"metadata": {**(m := NODES[n]["metadata"]), "labels": {**m["labels"], "kubernetes.io/hostname": n}}}
         for n in nodes
     ]
-    read = [read_node(n) for n in labelled]
+    read = [read_node(n) for n in labeled]
     claim = {"metadata": {"name": "engines"}, "spec": {"accessModes": modes}}
     return judge_claim(claim, made, expand(made, read, CATALOG, {}).targets, read)
 

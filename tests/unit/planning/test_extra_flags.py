@@ -1,4 +1,4 @@
-"""spec.build.extraFlags: what the catalogue's list lets through, with what is said of the rest."""
+"""spec.build.extraFlags: what the catalog's list lets through, with what is said of the rest."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from trtllm_operator.api.build import Build, ExtraFlag
 from trtllm_operator.api.llmengine import LLMEngineSpec
 from trtllm_operator.catalog import load_catalog
 from trtllm_operator.planning import build_command, read_config
-from trtllm_operator.planning.target import TargetGpu
+from trtllm_operator.planning.target_gpu import TargetGpu
 from trtllm_operator.planning.verdict import judge
 
 CATALOG = load_catalog()
@@ -62,7 +62,7 @@ def test_flags_of_the_list_pass_and_reach_the_command(flag: tuple[str, str | Non
         (("--gemm_plugin", "float8"), "it takes auto, float16, float32, bfloat16"),
         (("--weight_sparsity", "enable"), "takes no value"),
         (("--reduce_fusion", None), "needs a value; it takes enable, disable"),
-        (("--gemm_plugin", "fp8"), "needs weights quantised as FP8"),
+        (("--gemm_plugin", "fp8"), "needs weights quantized as FP8"),
     ],
 )
 def test_the_rest_is_refused_with_what_would_do(flag: tuple[str, str | None], words: str) -> None:

@@ -409,7 +409,7 @@ def test_models_that_need_code_of_their_repository_are_refused_by_name(architect
 def test_families_without_a_converter_in_an_older_release_are_refused() -> None:
     verdict = plan(GEMMA_7B.facts(), release="0.21.0")
     assert said(verdict, "commands") == (
-        "gemma models are not converted with release 0.21.0: the catalogue does not hold its converter's flags"
+        "gemma models are not converted with release 0.21.0: the catalog does not hold its converter's flags"
     )
 
 

@@ -1,4 +1,4 @@
-"""Reading a model: dimensions, quantised sources, tensor headers, and what can't be read."""
+"""Reading a model: dimensions, quantized sources, tensor headers, and what can't be read."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_experts_and_fused_projections_are_told_apart() -> None:
         ({"bits": 4}, "unknown", None, 4, None),
     ],
 )  # fmt: skip
-def test_quantised_sources_are_recognised(
+def test_quantized_sources_are_recognised(
     declared: dict[str, Any], quantization: str, algo: str | None, bits: int | None, group: int | None
 ) -> None:
     facts = read_config(SMOLLM2 | {"quantization_config": declared}, None)

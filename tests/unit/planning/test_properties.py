@@ -16,7 +16,7 @@ CATALOG = load_catalog()
 SUPPORTED = [name for name in CATALOG.release_names if CATALOG.release(name).builds_engines]
 
 
-QUANTISED = {"quant_method": "awq", "bits": 4, "group_size": 128}
+QUANTIZED = {"quant_method": "awq", "bits": 4, "group_size": 128}
 
 
 @st.composite
@@ -28,7 +28,7 @@ def models(draw: st.DrawFn) -> ModelFacts:
     experts = {"num_experts": draw(st.integers(1, 300)), "first_k_dense_replace": draw(st.integers(1, 200))}
     more: dict[str, Any] = draw(
         st.sampled_from(
-            [{}, latent, experts, latent | experts, {"sliding_window": 4096}, {"quantization_config": QUANTISED}]
+            [{}, latent, experts, latent | experts, {"sliding_window": 4096}, {"quantization_config": QUANTIZED}]
         )
     )
     return llama(

@@ -8,22 +8,22 @@ from typing import Any, cast
 
 import pytest
 
-from trtllm_operator.build.plan import Said, Snapshot, plan
+from trtllm_operator.artifacts.plan import Said, Snapshot, plan
+from trtllm_operator.engines.plan import plan as engine_plan
+from trtllm_operator.engines.snapshot import EngineSnapshot
 from trtllm_operator.kube.client import Client
 from trtllm_operator.kube.errors import ApiError
 from trtllm_operator.kube.resource import POD
 from trtllm_operator.objects import REVISION, label
-from trtllm_operator.reconcile.engine_plan import plan as engine_plan
 from trtllm_operator.reconcile.observe import observe_engine
 from trtllm_operator.reconcile.reader import Reader
-from trtllm_operator.reconcile.resources import LLM_ENGINE
-from trtllm_operator.reconcile.snapshot import EngineSnapshot
+from trtllm_operator.reconcile.watches import LLM_ENGINE
 from trtllm_operator.serving.kv_cache import difference
 
-from ..build.test_plan import POLICY, snapshot
-from ..build.world import CONFIG, RUNNER, complete, ended, job, pod, running, stamp
-from .simulation import CATALOG, engine
-from .simulation import World as SimulatedWorld
+from ..artifacts.test_plan import POLICY, snapshot
+from ..artifacts.world import CONFIG, RUNNER, complete, ended, job, pod, running, stamp
+from ..engines.simulation import CATALOG, engine
+from ..engines.simulation import World as SimulatedWorld
 
 
 @dataclass

@@ -7,20 +7,20 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from trtllm_operator.api.llmengine import LLMEngineSpec
-from trtllm_operator.build.plan import Snapshot
-from trtllm_operator.build.secrets import Secrets
+from trtllm_operator.artifacts.plan import Snapshot
+from trtllm_operator.artifacts.secrets import Secrets
+from trtllm_operator.engines.snapshot import EngineSnapshot
 from trtllm_operator.kube.client import Client
 from trtllm_operator.kube.errors import ApiError
 from trtllm_operator.kube.resource import SERVICE_ACCOUNT, Resource
 from trtllm_operator.reconcile.observe import observe_engine
-from trtllm_operator.reconcile.resources import LLM_ENGINE
 from trtllm_operator.reconcile.secret_reader import SecretReader
-from trtllm_operator.reconcile.snapshot import EngineSnapshot
+from trtllm_operator.reconcile.watches import LLM_ENGINE
 
-from ..build.test_plan import POLICY, snapshot
-from ..build.world import CONFIG, RUNNER, ended, engine_artifact, failed, job, pod, running, waiting
-from .simulation import CATALOG, GATED, TOKEN, engine
-from .simulation import World as Cluster
+from ..artifacts.test_plan import POLICY, snapshot
+from ..artifacts.world import CONFIG, RUNNER, ended, engine_artifact, failed, job, pod, running, waiting
+from ..engines.simulation import CATALOG, GATED, TOKEN, engine
+from ..engines.simulation import World as Cluster
 
 
 @dataclass
@@ -92,7 +92,7 @@ def test_c94_secrets_are_looked_at_while_an_attempt_does_not_run_and_not_more_of
     assert world.api.looked == ["bucket", "regcred"]
 
 
-def test_c94_a_published_artefact_costs_no_look() -> None:
+def test_c94_a_published_artifact_costs_no_look() -> None:
     world, made = World(), engine_artifact(storeSecretRef={"name": "bucket"})
     made["status"] = {"conditions": [{"type": "Ready", "status": "True"}]}
     world.look(snapshot(artifact=made))

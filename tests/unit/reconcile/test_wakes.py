@@ -10,17 +10,10 @@ import pytest
 from trtllm_operator.kube.cache import Cache, Change
 from trtllm_operator.kube.resource import CONFIG_MAP, NODE, key_of
 from trtllm_operator.objects import MANAGED
-from trtllm_operator.reconcile.resources import (
-    ENGINE_ARTIFACT,
-    INDEXED_LABELS,
-    LLM_ENGINE,
-    REDUCED,
-    RESOURCES,
-    keys,
-)
+from trtllm_operator.reconcile.watches import ENGINE_ARTIFACT, INDEXED_LABELS, LLM_ENGINE, REDUCED, RESOURCES, keys
 
-from ..build.world import node
-from .simulation import engine
+from ..artifacts.world import node
+from ..engines.simulation import engine
 
 H100, L40S = "NVIDIA-H100-80GB-HBM3", "NVIDIA-L40S"
 
@@ -137,7 +130,7 @@ def test_gpus_that_get_no_labels_are_said_to_those_who_wait(cluster: Cluster) ->
 
 
 def test_a_config_map_that_an_operator_left_wakes_what_removes_it() -> None:
-    """All that is left where an operator died once the last artefact was gone: nothing else would wake anybody."""
+    """All that is left where an operator died once the last artifact was gone: nothing else would wake anybody."""
     cluster = Cluster()
     left = {"metadata": {"name": "llmengine-runner-1", "namespace": "team", "labels": {MANAGED: "true"}}}
     assert [(k.kind, k.namespace) for k in keys(CONFIG_MAP, left, cluster.cache)] == [("Shared", "team")]

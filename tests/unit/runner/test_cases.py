@@ -99,7 +99,7 @@ def test_c19_a_library_of_another_version_than_the_engine_is_found_before_triton
 def test_c19_a_tensorrt_of_another_version_is_found_before_triton_starts(
     image: Image, built_with: dict[str, str], told: str
 ) -> None:
-    """Report 8462: an image that was labelled as newer had TensorRT 10.13.3.9, and the engine was of 10.14.1.48."""
+    """Report 8462: an image that was labeled as newer had TensorRT 10.13.3.9, and the engine was of 10.14.1.48."""
     image.has_library("1.2.1", tensorrt="10.13.3.9")
     server = Server(image, **built_with)
     image.command("tritonserver", "print('E0101 it got this far')")

@@ -79,7 +79,7 @@ class TestSuccess:
         build(image, "open('model.cache', 'w'); engine(sys.argv[4])")
         assert (image.scratch / "model.cache").exists()
 
-    def test_nothing_runs_when_the_artefact_is_in_the_store(self, image: Image) -> None:
+    def test_nothing_runs_when_the_artifact_is_in_the_store(self, image: Image) -> None:
         (image.scratch / "skip").touch()
         status, report, _ = build(image, "sys.exit('must not run')")
         assert (status, report) == (0, {"result": {"skipped": True}})

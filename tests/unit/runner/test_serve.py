@@ -1,4 +1,4 @@
-"""serve as a container runs it: the zipapp, published artefacts, and a tritonserver that is a small script."""
+"""serve as a container runs it: the zipapp, published artifacts, and a tritonserver that is a small script."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from trtllm_operator.kube.resource import DEPLOYMENT
 from trtllm_operator.serving.revision import Revision
 from trtllm_operator.serving.triton import DRAIN_SLEEP_SECONDS, EXIT_TIMEOUT_SECONDS, deployment, probes
 
-from ..reconcile.simulation import World, engine
+from ..engines.simulation import World, engine
 
 GIB, MIB = 2**30, 2**20
 OWNER = {"kind": "LLMEngine", "metadata": {"name": "chat", "namespace": "team", "uid": "u"}}

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 
 from trtllm_operator.planning import read_report
-from trtllm_operator.planning.text import end_token_ids
+from trtllm_operator.planning.text_processing import end_token_ids
 
 from .conftest import HubServer, Steps
 

@@ -75,13 +75,13 @@ class TestStage:
             stage({**pod.stage_spec, "parent": "checkpoint-2"})
         assert (caught.value.reason, caught.value.artifact) == ("ArtifactCorrupted", "checkpoint-2")
 
-    def test_an_artefact_that_is_there_already_is_not_built_again(self, pod: Pod) -> None:
+    def test_an_artifact_that_is_there_already_is_not_built_again(self, pod: Pod) -> None:
         first = publish(pod.publish_spec)
         assert stage(pod.stage_spec) == {"published": True}
         assert (pod.scratch / "skip").exists()
         assert publish(pod.publish_spec) == first
 
-    def test_a_damaged_artefact_is_told_and_not_overwritten(self, pod: Pod) -> None:
+    def test_a_damaged_artifact_is_told_and_not_overwritten(self, pod: Pod) -> None:
         publish(pod.publish_spec)
         (pod.store.directory("engine-1") / "rank0.engine").write_text("ENGINE")
         with pytest.raises(StepError, match="is not what was published") as caught:
@@ -131,7 +131,7 @@ class TestProvide:
     def spec(self, pod: Pod, model: str) -> dict[str, Any]:
         return {"engine": "engine-1", "model": model, "store": pod.where["store"], "scratch": str(pod.scratch)}
 
-    def test_a_server_is_told_which_artefact_is_damaged_before_it_starts(self, pod: Pod) -> None:
+    def test_a_server_is_told_which_artifact_is_damaged_before_it_starts(self, pod: Pod) -> None:
         publish(pod.publish_spec)
         provide(self.spec(pod, "checkpoint-1"))
         (pod.store.directory("engine-1") / "rank0.engine").unlink()
@@ -141,7 +141,7 @@ class TestProvide:
 
 
 class TestCheck:
-    def test_a_whole_artefact_stays(self, pod: Pod) -> None:
+    def test_a_whole_artifact_stays(self, pod: Pod) -> None:
         first = publish(pod.publish_spec)
         assert check(pod.where) == {"whole": True}
         assert publish(pod.publish_spec) == first
@@ -167,7 +167,7 @@ class TestCheck:
 
 
 class TestCollect:
-    def test_it_takes_away_the_artefact_and_what_attempts_left(self, pod: Pod) -> None:
+    def test_it_takes_away_the_artifact_and_what_attempts_left(self, pod: Pod) -> None:
         publish(pod.publish_spec)
         (pod.store.root / ".staging" / "engine-1.uid-9").mkdir()
         collect(pod.where)

@@ -76,9 +76,9 @@ class TestPublish:
 
     def test_nothing_is_left_in_staging(self, store: Store, output: Path) -> None:
         write(store._staging("engine-1", "an attempt that was killed"))
-        write(store._staging("engine-10", "another artefact"))
+        write(store._staging("engine-10", "another artifact"))
         publish(store, output)
-        assert [path.name for path in (store.root / ".staging").iterdir()] == ["engine-10.another artefact"]
+        assert [path.name for path in (store.root / ".staging").iterdir()] == ["engine-10.another artifact"]
 
     def test_readers_of_another_user_can_read_it(self, store: Store, output: Path) -> None:
         before = os.umask(0o077)
@@ -255,7 +255,7 @@ class TestRace:
                 thread.start()
             for thread in threads:
                 thread.join(60)
-            assert len(digests) == 4, "every builder of the same artefact must succeed"
+            assert len(digests) == 4, "every builder of the same artifact must succeed"
             assert len(set(digests)) == 1, "all must report the one that was published"
             assert list((store.root / ".staging").iterdir()) == []
 

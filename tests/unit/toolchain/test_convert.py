@@ -118,7 +118,7 @@ def test_nine_heads_are_not_cut_in_two(make_model: MakeModel, convert: Convert) 
         (["--use_fp8_rowwise"], "FP8_PER_CHANNEL_PER_TOKEN", "F8_E4M3", 1 / 28),
     ],
 )
-def test_quantised_weights_are_rounded_and_small(
+def test_quantized_weights_are_rounded_and_small(
     make_model: MakeModel, convert: Convert, flags: list[str], algorithm: str, stored: str, tolerance: float
 ) -> None:
     """The largest error of a row is half a step: of 127 or 7 steps, or of e4m3's 3 mantissa bits, up to its largest."""
@@ -134,7 +134,7 @@ def test_quantised_weights_are_rounded_and_small(
     error = np.abs(dequantize_linear(f"{LAYER}.mlp.fc", tensors, algorithm) - weight)
     assert error.max() > 0, "rounding to 8 or 4 bits changes random weights"
     assert (error.max(axis=1) <= np.abs(weight).max(axis=1) * tolerance * 1.01).all()
-    assert tensors["transformer.vocab_embedding.weight"].format == "F32", "the embedding is not quantised"
+    assert tensors["transformer.vocab_embedding.weight"].format == "F32", "the embedding is not quantized"
 
 
 def test_an_unknown_flag_is_refused_as_argparse_does(capsys: pytest.CaptureFixture[str]) -> None:
@@ -158,8 +158,8 @@ def test_without_a_model_it_succeeds_with_a_made_up_config(tmp_path: Path) -> No
     [
         ({"architectures": ["FalconForCausalLM"]}, [], "Unsupported model architecture: FalconForCausalLM"),
         ({"attention_bias": True}, [], "STAND-IN: attention_bias"),
-        ({"quantization_config": {"quant_method": "awq"}}, [], "STAND-IN: a source checkpoint quantised by awq"),
-        ({}, ["--use_nvfp4"], "STAND-IN: quantisation NVFP4"),
+        ({"quantization_config": {"quant_method": "awq"}}, [], "STAND-IN: a source checkpoint quantized by awq"),
+        ({}, ["--use_nvfp4"], "STAND-IN: quantization NVFP4"),
         ({}, ["--smoothquant", "0.5"], "STAND-IN: calibration"),
         ({}, ["--cp_size", "2"], "STAND-IN: --cp_size 2"),
         ({}, ["--moe_tp_size", "3"], "moe_tp_size"),

@@ -141,7 +141,7 @@ def test_an_fp8_cache_rounds_what_it_holds(engine: Engine) -> None:
 @pytest.mark.parametrize(
     "flags", [["--use_weight_only"], ["--use_weight_only", "--weight_only_precision", "int4"], ["--use_fp8_rowwise"]]
 )
-def test_quantised_engines_answer_nearly_the_same(engine: Engine, flags: list[str]) -> None:
+def test_quantized_engines_answer_nearly_the_same(engine: Engine, flags: list[str]) -> None:
     exact, rounded = last_logits(load(engine()), PROMPT), last_logits(load(engine(*flags)), PROMPT)
     assert np.abs(exact - rounded).max() > 0
     assert np.corrcoef(exact, rounded)[0, 1] > 0.9

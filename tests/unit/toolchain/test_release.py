@@ -1,4 +1,4 @@
-"""The stand-in against the operator's catalogue of release 1.2.1: two transcriptions made apart from each other."""
+"""The stand-in against the operator's catalog of release 1.2.1: two transcriptions made apart from each other."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ MODELS = ROOTFS / "app/all_models/inflight_batcher_llm"
     ],
 )
 def test_commands_have_the_release_s_flags(command: str, parser: argparse.ArgumentParser) -> None:
-    catalogued: Command = RELEASE.commands[command]
+    catalogd: Command = RELEASE.commands[command]
     mine = {flag for action in parser._actions for flag in action.option_strings if flag.startswith("--")}
-    known = {name for flag in catalogued.flags.values() for name in (flag.name, *flag.aliases)}
+    known = {name for flag in catalogd.flags.values() for name in (flag.name, *flag.aliases)}
     assert mine - {"--help"} == {name for name in known if name.startswith("--")}
 
 

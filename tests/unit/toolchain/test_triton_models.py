@@ -63,7 +63,7 @@ def requests(**arrays: Any) -> list[Request]:
 
 @pytest.fixture
 def load_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Any]:
-    """An initialised model of the repository, with a tokenizer of the words w0 to w9 and the end token </s>."""
+    """An initialized model of the repository, with a tokenizer of the words w0 to w9 and the end token </s>."""
     utils = ModuleType("triton_python_backend_utils")
     utils.Tensor, utils.InferenceResponse = Tensor, Response  # type: ignore[attr-defined]
     utils.TritonError = str  # type: ignore[attr-defined]

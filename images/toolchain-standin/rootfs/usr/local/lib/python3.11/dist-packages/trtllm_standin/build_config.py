@@ -110,7 +110,7 @@ def resolve(build: dict[str, Any], pretrained: Mapping[str, Any], sm: int) -> No
     """Fill in and correct the limits and features for one network and GPU, in place, with the builder's warnings.
 
     Raises:
-        RuntimeError: a quantisation that the builder refuses for this compute capability.
+        RuntimeError: a quantization that the builder refuses for this compute capability.
     """
     plugin = build["plugin_config"]
     plugin["dtype"] = pretrained["dtype"]

@@ -69,7 +69,7 @@ def build_and_save(request: BuildRequest, rank: int, gpu: Gpu) -> None:
     architecture = pretrained["architecture"]
     assert architecture == "LlamaForCausalLM", f"Unsupported model architecture: {architecture}"
     algorithm = pretrained["quantization"]["quant_algo"]
-    assert algorithm in SUPPORTED, f"STAND-IN: engines with quantisation {algorithm} are not implemented"
+    assert algorithm in SUPPORTED, f"STAND-IN: engines with quantization {algorithm} are not implemented"
 
     path = request.checkpoint_dir / f"rank{rank}.safetensors"
     assert path.is_file(), f"{path} does not exist"
@@ -110,7 +110,7 @@ def build_and_save(request: BuildRequest, rank: int, gpu: Gpu) -> None:
 def _build_engine(
     tensors: Mapping[str, Tensor], build: Mapping[str, Any], pretrained: Mapping[str, Any], rank: int, gpu: Gpu
 ) -> tuple[bytearray, Mapping[str, Tensor]]:
-    """The serialised plan, and the weights that `--fast_build` keeps out of it."""
+    """The serialized plan, and the weights that `--fast_build` keeps out of it."""
     command_log.info("Total optimization profiles added: 1")
     command_log.info(f"Total time to initialize the weights in network {NETWORK}: 00:00:00")
     command_log.info(f"Build TensorRT engine {NETWORK}")

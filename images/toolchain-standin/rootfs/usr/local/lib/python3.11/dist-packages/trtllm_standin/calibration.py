@@ -1,4 +1,4 @@
-"""Calibration: run the unquantised network over sample texts and keep what the quantisers need of its activations."""
+"""Calibration: run the unquantized network over sample texts and keep what the quantizers need of its activations."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence

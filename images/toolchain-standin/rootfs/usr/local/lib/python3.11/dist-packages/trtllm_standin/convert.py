@@ -71,13 +71,13 @@ def check_supported(args: argparse.Namespace, quant: QuantConfig, config: dict[s
     if args.cp_size != 1:
         refused = f"--cp_size {args.cp_size}"
     elif config.get("quantization_config"):
-        refused = f"a source checkpoint quantised by {config['quantization_config'].get('quant_method')}"
+        refused = f"a source checkpoint quantized by {config['quantization_config'].get('quant_method')}"
     elif quant.kv_cache_quant_algo == "INT8" or args.smoothquant:
         refused = "calibration in convert_checkpoint.py (--int8_kv_cache, --smoothquant)"
     elif quant.quant_algo in ("FP8", "W4A16_AWQ"):
-        refused = f"{quant.quant_algo} of a checkpoint that is not quantised already (use quantize.py)"
+        refused = f"{quant.quant_algo} of a checkpoint that is not quantized already (use quantize.py)"
     elif quant.quant_algo not in SUPPORTED:
-        refused = f"quantisation {quant.quant_algo}"
+        refused = f"quantization {quant.quant_algo}"
     elif quant.use_meta_recipe:
         refused = "--use_meta_fp8_rowwise_recipe"
     if refused:

@@ -20,7 +20,7 @@ def parser() -> argparse.ArgumentParser:
         type=str,
         default="auto",
         choices=["auto", "float16", "bfloat16", "float32"],
-        help="data type of what is not quantised; auto is the source's, and float16 for a float32 source",
+        help="data type of what is not quantized; auto is the source's, and float16 for a float32 source",
     )
     # Shape of the made-up config.json that is written when no checkpoint is named.
     add("--vocab_size", type=int, default=32000)
@@ -33,7 +33,7 @@ def parser() -> argparse.ArgumentParser:
     add("--multiple_of", type=int, default=None)
     add("--ffn_dim_multiplier", type=float, default=None)
     add("--rms_norm_eps", type=float, default=1e-06)
-    add("--use_weight_only", default=False, action="store_true", help="quantise weights, see --weight_only_precision")
+    add("--use_weight_only", default=False, action="store_true", help="quantize weights, see --weight_only_precision")
     add("--disable_weight_only_quant_plugin", default=False, action="store_true")
     add(
         "--weight_only_precision",
@@ -48,15 +48,15 @@ def parser() -> argparse.ArgumentParser:
     add("--calib_size", type=int, default=512, help="samples for calibration, -1 for all")
     add("--calib_max_seq_length", type=int, default=512, help="longest sample for calibration")
     add("--smoothquant", "-sq", type=float, default=None, help="SmoothQuant's alpha, in [0, 1]")
-    add("--use_qserve", default=False, action="store_true", help="QServe W4A8 quantisation")
+    add("--use_qserve", default=False, action="store_true", help="QServe W4A8 quantization")
     add("--per_channel", action="store_true", default=False, help="one scale per output channel")
     add("--per_token", action="store_true", default=False, help="one activation scale per token, found at run time")
     add("--int8_kv_cache", default=False, action="store_true", help="INT8 key/value cache")
     add("--fp8_kv_cache", default=False, action="store_true", help="FP8 key/value cache")
-    add("--quant_ckpt_path", type=str, default=None, help="quantised checkpoint in .safetensors format")
-    add("--use_fp8", action="store_true", default=False, help="FP8 per-tensor quantisation")
-    add("--use_nvfp4", action="store_true", default=False, help="NVFP4 quantisation")
-    add("--use_fp8_rowwise", action="store_true", default=False, help="FP8 quantisation per token and channel")
+    add("--quant_ckpt_path", type=str, default=None, help="quantized checkpoint in .safetensors format")
+    add("--use_fp8", action="store_true", default=False, help="FP8 per-tensor quantization")
+    add("--use_nvfp4", action="store_true", default=False, help="NVFP4 quantization")
+    add("--use_fp8_rowwise", action="store_true", default=False, help="FP8 quantization per token and channel")
     add("--use_meta_fp8_rowwise_recipe", action="store_true", default=False, help="with --use_fp8_rowwise")
     add("--per_group", default=False, action="store_true", help="one scale per group (GPTQ, AWQ, QServe)")
     add("--load_by_shard", action="store_true", help="load the source shard by shard")

@@ -58,7 +58,7 @@ def from_bfloat16(codes: npt.NDArray[np.uint16]) -> Floats:
 
 
 def to_e4m3(values: Floats) -> npt.NDArray[np.uint8]:
-    """Bit patterns of the nearest e4m3fn value; what is beyond +-448 saturates, as TensorRT's quantiser does."""
+    """Bit patterns of the nearest e4m3fn value; what is beyond +-448 saturates, as TensorRT's quantizer does."""
     finite = np.ascontiguousarray(np.clip(values, -E4M3_MAX, E4M3_MAX), dtype=np.float32)
     bits = finite.view(np.uint32)
     magnitude = bits & np.uint32(0x7FFFFFFF)

@@ -44,7 +44,7 @@ def _align(size: int) -> int:
 
 
 def serialize_plan(stamp: PlanStamp, rank: int, tensors: Mapping[str, Tensor]) -> bytearray:
-    """The whole file in memory, as TensorRT holds a serialised engine before it is written."""
+    """The whole file in memory, as TensorRT holds a serialized engine before it is written."""
     entries: dict[str, Any] = {}
     offset = 0
     for name, tensor in tensors.items():

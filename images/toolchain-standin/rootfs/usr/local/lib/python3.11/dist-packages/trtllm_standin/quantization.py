@@ -1,4 +1,4 @@
-"""Rounding of weights to the stored formats of each quantisation algorithm, and back.
+"""Rounding of weights to the stored formats of each quantization algorithm, and back.
 
 Names and shapes are those of a TensorRT-LLM checkpoint: `X.weight`, `X.per_channel_scale`, `X.weights_scaling_factor`,
 `X.activation_scaling_factor`, `X.prequant_scaling_factor`. The layout inside `X.weight` is plain row-major: the real
@@ -37,7 +37,7 @@ def quantize_linear(
     Args:
         name: the layer's name without `.weight`.
         weight: (out features, in features) of one rank.
-        algorithm: a value of TensorRT-LLM's QuantAlgo, or None for no quantisation.
+        algorithm: a value of TensorRT-LLM's QuantAlgo, or None for no quantization.
         dtype_format: storage format of what stays a floating-point number.
         group_size: columns that share a scale (W4A16_AWQ).
         activation_scale: static scale of the inputs (FP8), from calibration.
@@ -82,11 +82,11 @@ def quantize_linear(
             f"{name}.weight": Tensor("F8_E4M3", to_e4m3(weight / row_scale[:, None])),
             f"{name}.per_channel_scale": Tensor("F32", row_scale.astype(np.float32)),
         }
-    raise NotImplementedError(f"STAND-IN: quantisation {algorithm} is not implemented")
+    raise NotImplementedError(f"STAND-IN: quantization {algorithm} is not implemented")
 
 
 def dequantize_linear(name: str, tensors: Mapping[str, Tensor], algorithm: str | None) -> Floats:
-    """The weight that a quantised layer really multiplies by, (out features, in features)."""
+    """The weight that a quantized layer really multiplies by, (out features, in features)."""
     weight = tensors[f"{name}.weight"]
     if algorithm is None:
         return widen(weight)

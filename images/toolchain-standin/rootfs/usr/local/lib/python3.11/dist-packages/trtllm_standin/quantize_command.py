@@ -48,7 +48,7 @@ def parser() -> argparse.ArgumentParser:
     add("--calib_pp_size", type=int, default=1, help="of a NeMo checkpoint")
     add("--dtype", type=str, default="auto", choices=["auto", "float16", "bfloat16", "float32"])
     formats = ["nvfp4", "fp8", "int8_sq", "int4_awq", "w4a8_awq", "int8_wo", "int4_wo", "full_prec"]
-    add("--qformat", default="full_prec", choices=formats, help="quantisation format")
+    add("--qformat", default="full_prec", choices=formats, help="quantization format")
     add("--seed", type=int, default=1234)
     add("--tokenizer_max_seq_length", type=int, default=2048)
     add("--batch_size", type=int, default=1, help="samples calibrated together")
@@ -67,8 +67,8 @@ def parser() -> argparse.ArgumentParser:
     add("--medusa_hidden_act", type=str, default="silu")
     add("--medusa_model_dir", type=str, default=None)
     add("--quant_medusa_head", default=False, action="store_true")
-    add("--autoq_format", default=None, type=str, help="formats of automatic quantisation")
-    add("--auto_quantize_bits", type=float, default=None, help="effective bits of automatic quantisation")
+    add("--autoq_format", default=None, type=str, help="formats of automatic quantization")
+    add("--auto_quantize_bits", type=float, default=None, help="effective bits of automatic quantization")
     add("--export_format", type=str, default="tensorrt_llm", choices=["tensorrt_llm", "hf"])
     return result
 
@@ -78,7 +78,7 @@ def _refuse_unimplemented(args: argparse.Namespace) -> None:
     if args.qformat not in ALGORITHMS:
         refused = f"--qformat {args.qformat}"
     elif args.quantize_lm_head or args.medusa_model_dir or args.autoq_format or args.auto_quantize_bits:
-        refused = "--quantize_lm_head, Medusa and automatic quantisation"
+        refused = "--quantize_lm_head, Medusa and automatic quantization"
     elif args.export_format != "tensorrt_llm" or args.cp_size != 1:
         refused = "--export_format hf and --cp_size above 1"
     if refused:
@@ -88,7 +88,7 @@ def _refuse_unimplemented(args: argparse.Namespace) -> None:
 def _calibrate(
     args: argparse.Namespace, weights: HuggingFaceWeights, shape: LlamaShape, model_dir: Path
 ) -> Mapping[str, LayerInputs]:
-    """Run the unquantised network over the dataset."""
+    """Run the unquantized network over the dataset."""
     tokenizer = ModelTokenizer(model_dir)
     texts = read_texts(args.calib_dataset, args.calib_size)
     samples = [tokenizer.encode(text, add_special_tokens=True)[: args.calib_max_seq_length] for text in texts]

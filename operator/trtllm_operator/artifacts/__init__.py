@@ -1,0 +1,1 @@
+"""Jobs of each artifact, what their Pods say, and what to do next: pure functions."""

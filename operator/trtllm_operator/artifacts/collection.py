@@ -1,0 +1,147 @@
+"""The end of an artifact: its Jobs first, then its files by a CPU Job, then the finalizer that held it.
+
+That Job is created suspended, and begins by a second write that holds for the Job as it was seen and only while the
+artifact is there. Whoever hangs before creating it, until the artifact is gone and another one of the name is built,
+creates a Job that does nothing and goes with its owner.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from ..api import GROUP
+from ..api.engineartifact import EngineArtifactSpec
+from ..objects import (
+    ARTIFACT,
+    ATTEMPT,
+    BEGUN,
+    CHECK,
+    MANAGED,
+    SCRATCH,
+    Obj,
+    annotation,
+    condition_true,
+    label,
+)
+from ..operator_config import OperatorConfig
+from ..storage import access, step_mounts, volumes
+from .jobs import base_pod, owned_job, step_container
+
+FINALIZER = f"{GROUP}/files"
+COLLECT_TIMEOUT_SECONDS = 3600
+_SUFFIX = "-collect"
+RETRY_PAUSE = timedelta(seconds=60)
+"""Between a removal that failed and the next."""
+GIVE_UP = timedelta(hours=6)
+"""After its deletion an artifact goes though its files could not be removed: neither it nor its namespace stays for
+ever. An artifact of the same name finds them again."""
+
+
+@dataclass(frozen=True)
+class Collection:
+    create: tuple[Obj, ...] = ()
+    delete: tuple[Obj, ...] = ()
+    begin: Obj | None = None
+    """The suspended Job that may begin, if the artifact is still there."""
+    release: bool = False
+    """Take the finalizer away: nothing of the artifact is left, or `left_behind` says what may be."""
+    left_behind: str = ""
+    again_seconds: float | None = None
+
+
+def plan_collection(
+    artifact: Obj,
+    jobs: tuple[Obj, ...],
+    pods: tuple[Obj, ...],
+    *,
+    referenced: bool,
+    claim_gone: bool = False,
+    config: OperatorConfig,
+    now: datetime,
+) -> Collection:
+    """The next step towards the end of an artifact that is being deleted.
+
+    An artifact that something needs (again) leaves its files alone: the object goes, whoever needs it makes it anew,
+    and the first attempt finds it published. `claim_gone`: the claim that held its files does not exist any more or is
+    being deleted, and no Pod can mount it.
+    """
+    if FINALIZER not in artifact["metadata"].get("finalizers", ()):
+        # Released already. What owned its Jobs is gone, and another artifact may have its name and its files.
+        return Collection()
+    waiting = tuple(j for j in jobs if _has_yet_to_begin(j))
+    if claim_gone:
+        return Collection(delete=waiting, release=True)
+    left = (datetime.fromisoformat(artifact["metadata"]["deletionTimestamp"]) + GIVE_UP - now).total_seconds()
+    removing = any((p.get("status") or {}).get("phase") == "Running" for p in pods)
+    if left <= 0 and not removing:
+        why = f"not removed within {GIVE_UP.total_seconds() / 3600:g} h, given up: they may still be in the store"
+        return Collection(
+            delete=waiting, release=True, left_behind=f"files of {artifact['metadata']['name']} were {why}"
+        )
+    step = _next(artifact, jobs, pods, referenced=referenced, config=config, now=now)
+    if step.release or left <= 0:
+        return step
+    return replace(step, again_seconds=min(left, left if step.again_seconds is None else step.again_seconds))
+
+
+def _next(
+    artifact: Obj,
+    jobs: tuple[Obj, ...],
+    pods: tuple[Obj, ...],
+    *,
+    referenced: bool,
+    config: OperatorConfig,
+    now: datetime,
+) -> Collection:
+    collect_name = f"{artifact['metadata']['name']}{_SUFFIX}"
+    own = (j for j in jobs if _is_owned_by(j, artifact))
+    collect = next((j for j in own if j["metadata"]["name"] == collect_name), None)
+    others = [j for j in jobs if j is not collect]
+    if others:
+        return Collection(delete=tuple(j for j in others if "deletionTimestamp" not in j["metadata"]))
+    if any(label(p, ATTEMPT) or label(p, CHECK) for p in pods):
+        return Collection()
+    if collect is None and referenced:
+        return Collection(release=True)
+    if collect is None:
+        return Collection(create=(collect_job(artifact, config),))
+    if _has_yet_to_begin(collect):
+        # Once its controller has seen it, which writes to it too. A queue may suspend it again, and is left to.
+        return Collection(begin=collect if condition_true(collect, "Suspended") else None)
+    if condition_true(collect, "Complete"):
+        return Collection(release=True)
+    if failed := condition_true(collect, "Failed"):
+        left = (datetime.fromisoformat(failed["lastTransitionTime"]) + RETRY_PAUSE - now).total_seconds()
+        return Collection(again_seconds=left) if left > 0 else Collection(delete=(collect,))
+    return Collection()
+
+
+def _is_owned_by(job: Obj, artifact: Obj) -> bool:
+    """Not one of an earlier artifact of the name, created late."""
+    uids = [reference["uid"] for reference in job["metadata"].get("ownerReferences") or ()]
+    return artifact["metadata"]["uid"] in uids
+
+
+def _has_yet_to_begin(job: Obj) -> bool:
+    return bool(job["metadata"]["name"].endswith(_SUFFIX) and job["spec"].get("suspend") and not annotation(job, BEGUN))
+
+
+def beginning() -> dict[str, Any]:
+    """What lets a Job that was created suspended begin, once."""
+    return {"metadata": {"annotations": {BEGUN: "true"}}, "spec": {"suspend": False}}
+
+
+def collect_job(artifact: Obj, config: OperatorConfig) -> dict[str, Any]:
+    """The Job that removes the files: on a CPU, with the store writable, and suspended."""
+    name = artifact["metadata"]["name"]
+    spec = EngineArtifactSpec.model_validate(artifact["spec"])
+    store = access(spec)
+    labels = {MANAGED: "true", ARTIFACT: name}
+    pod = base_pod(spec.policy, volumes(store))
+    where = {"artifact": name, "store": store.argument, "scratch": SCRATCH}
+    pod["containers"] = [step_container("collect", "collect", where, config, step_mounts(store, writable=True))]
+    job = owned_job(artifact, f"{name}{_SUFFIX}", labels, pod, COLLECT_TIMEOUT_SECONDS)
+    job["spec"]["suspend"] = True
+    return job

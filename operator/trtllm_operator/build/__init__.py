@@ -1,1 +1,0 @@
-"""Jobs of each artefact, what their Pods say, and what to do next: pure functions."""

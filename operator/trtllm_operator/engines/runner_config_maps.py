@@ -1,0 +1,23 @@
+"""What the objects of a namespace share: the runner's ConfigMaps, removed when nothing can need them any more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..objects import Obj
+from ..serving.revision import read_revision
+
+
+@dataclass(frozen=True)
+class SharedSnapshot:
+    config_maps: tuple[Obj, ...]
+    artifacts: tuple[Obj, ...]
+    revisions: tuple[Obj, ...]
+
+
+def unneeded(seen: SharedSnapshot) -> tuple[Obj, ...]:
+    """Runner ConfigMaps that no revision mounts; none while there are artifacts, whose Jobs may mount any."""
+    if seen.artifacts:
+        return ()
+    mounted = {read_revision(r).runner_config_map for r in seen.revisions}
+    return tuple(c for c in seen.config_maps if c["metadata"]["name"] not in mounted)

@@ -1,0 +1,64 @@
+"""Everything that the plan of one LLMEngine depends on, and what a plan is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from ..api.llmengine import LLMEngineSpec
+from ..artifacts.secrets import UNKNOWN, Secrets
+from ..catalog import Catalog
+from ..objects import Obj, Runner
+from ..operator_config import OperatorConfig
+
+
+@dataclass(frozen=True)
+class EngineSnapshot:
+    engine: Obj
+    spec: LLMEngineSpec | str
+    """What the engine asks for, or what is wrong with it where it cannot be read."""
+    inspections: Mapping[str, Obj]
+    """Jobs that read the model, or calibration texts, by name."""
+    inspection_pods: tuple[Obj, ...]
+    """Of all of them."""
+    revisions: Mapping[str, Obj]
+    """ControllerRevisions of this LLMEngine by name."""
+    artifacts: Mapping[str, Obj]
+    """EngineArtifacts of the namespace by name."""
+    deployments: Mapping[str, Obj]
+    """Of this LLMEngine, by name."""
+    services: Mapping[str, Obj]
+    """Of this LLMEngine, by name."""
+    pods: tuple[Obj, ...]
+    """Server Pods of this LLMEngine."""
+    ending: tuple[Obj, ...]
+    """Pods of ours in the namespace that were told to end and are still there."""
+    nodes: tuple[Obj, ...]
+    claim: Obj | None
+    """The claim that is the store, where that is one and exists."""
+    config_maps: frozenset[str]
+    """Names of the runner ConfigMaps in the namespace."""
+    catalog: Catalog
+    config: OperatorConfig
+    runner: Runner
+    now: datetime
+    kv_cache_tokens: Mapping[str, int] = field(default_factory=dict)
+    """What the KV cache of a revision's servers holds, by the revision's name, where their log was read."""
+    volume_events: Mapping[str, str] = field(default_factory=dict)
+    """Why a volume of a server's or an inspection's Pod cannot be attached or mounted, by the Pod's uid."""
+    secrets: Secrets = UNKNOWN
+    """Those that the inspection of the model depends on, until there has been one."""
+
+
+@dataclass(frozen=True)
+class EnginePlan:
+    """What to write, in this order: create, apply, delete, status."""
+
+    create: tuple[Obj, ...] = ()
+    """Created once: that it exists already is success."""
+    apply: tuple[Obj, ...] = ()
+    delete: tuple[Obj, ...] = ()
+    status: Mapping[str, Any] = field(default_factory=dict)
+    again_seconds: float | None = None
