@@ -57,6 +57,7 @@ EVENT = Resource("", "v1", "events", "Event")
 DEPLOYMENT = Resource("apps", "v1", "deployments", "Deployment")
 CONTROLLER_REVISION = Resource("apps", "v1", "controllerrevisions", "ControllerRevision")
 JOB = Resource("batch", "v1", "jobs", "Job")
+ENDPOINT_SLICE = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
 LEASE = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 CUSTOM_RESOURCE_DEFINITION = Resource(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False
