@@ -10,8 +10,8 @@ images: ## Build the container images as OCI archives in the cache directory
 	$(PYTHON) -m images build
 
 lock: ## Pin all requirements again (LOCK_FLAGS=--upgrade for newer releases)
-	$(LOCK) $(LOCK_FLAGS) pyproject.toml --extra dev --extra steps --extra cli --output-file requirements/dev.txt
-	$(LOCK) $(LOCK_FLAGS) pyproject.toml --extra steps --constraint requirements/dev.txt --output-file requirements/operator.txt
+	$(LOCK) $(LOCK_FLAGS) pyproject.toml --extra dev --extra steps --extra cli --extra front --output-file requirements/dev.txt
+	$(LOCK) $(LOCK_FLAGS) pyproject.toml --extra steps --extra front --constraint requirements/dev.txt --output-file requirements/operator.txt
 	$(LOCK) $(LOCK_FLAGS) images/hub/requirements.in --constraint requirements/dev.txt --output-file requirements/hub.txt
 	$(LOCK) $(LOCK_FLAGS) images/base/requirements.in --output-file requirements/base.txt
 	$(LOCK) $(LOCK_FLAGS) images/hub/model-requirements.in --no-deps --output-file requirements/smollm2.txt
