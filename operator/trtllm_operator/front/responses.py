@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 from .answer import TokenLogprob
@@ -12,6 +13,7 @@ from .model_files import ModelText
 
 Kind = Literal["chat", "completion"]
 DONE = b"data: [DONE]\n\n"
+_quoted = json.JSONEncoder(ensure_ascii=False).encode
 
 
 @dataclass(frozen=True)
@@ -56,14 +58,24 @@ class Shape:
         self, index: int, text: str, logprobs: Sequence[TokenLogprob], finish_reason: str | None, offset: int
     ) -> bytes:
         """An event of a stream. `offset` is how many characters of the answer came before."""
-        choice: dict[str, Any] = {"index": index, "finish_reason": finish_reason}
-        if self.kind == "chat":
-            choice["delta"] = {"content": text} if text or finish_reason is None else {}
-        else:
-            choice["text"] = text
-        if self.wants_logprobs:
-            choice["logprobs"] = self._logprobs(logprobs, offset)
-        return self._event([choice])
+        if self.wants_logprobs or finish_reason is not None:
+            choice: dict[str, Any] = {"index": index, "finish_reason": finish_reason}
+            if self.kind == "chat":
+                choice["delta"] = {"content": text} if text else {}
+            else:
+                choice["text"] = text
+            if self.wants_logprobs:
+                choice["logprobs"] = self._logprobs(logprobs, offset)
+            return self._event([choice])
+        # Nearly all chunks are text alone: all but that is the same each time.
+        content = f'"delta":{{"content":{_quoted(text)}}}' if self.kind == "chat" else f'"text":{_quoted(text)}'
+        return f'{self._prefix}{{"index":{index},"finish_reason":null,{content}}}]}}\n\n'.encode()
+
+    @cached_property
+    def _prefix(self) -> str:
+        """An event up to its choices."""
+        head = json.dumps(self._head("chat.completion.chunk", "text_completion"), ensure_ascii=False)
+        return f'data: {head[:-1]},"choices":['
 
     def usage_chunk(self, usage: Usage) -> bytes:
         """The event that ends a stream whose client asked for the counts."""

@@ -176,7 +176,7 @@ def request_message(wanted: Generation, request_id: str) -> Any:
 
 def response_tokens(response: Any, *, with_log_probs: bool) -> Tokens:
     """The new tokens in a ModelInferResponse: output_ids (batch 1, beam 1, tokens), of which sequence_length count."""
-    raw = {tensor.name: data for tensor, data in zip(response.outputs, response.raw_output_contents, strict=False)}
+    raw = dict(zip((tensor.name for tensor in response.outputs), response.raw_output_contents, strict=False))
     data = raw.get("output_ids", b"")
     count = len(data) // 4
     if length := raw.get("sequence_length"):

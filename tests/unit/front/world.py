@@ -8,6 +8,7 @@ import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -92,11 +93,12 @@ class Front:
 
 
 @asynccontextmanager
-async def front(directory: Path, *backends: Backend, **settings: Any) -> AsyncIterator[Front]:
+async def front(directory: Path, *backends: Backend, seconds: float = 120, **settings: Any) -> AsyncIterator[Front]:
     """A front with these routes; `directory` holds the models."""
     given = {"namespace": "default", "name": NAME, "model_names": (NAME,), "models_directory": directory, **settings}
     dispatcher = Dispatcher()
-    service = Service(Settings(**given), dispatcher, models=lambda name: read_model(directory / name))
+    models = lru_cache(lambda name: read_model(directory / name))
+    service = Service(Settings(**given), dispatcher, models=models)
     service.update(Routes(backends, reason="Building: the engine is being built"))
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
@@ -107,7 +109,7 @@ async def front(directory: Path, *backends: Backend, **settings: Any) -> AsyncIt
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     try:
         async with (
-            asyncio.timeout(120),
+            asyncio.timeout(seconds),
             httpx.AsyncClient(timeout=REQUEST_SECONDS) as http,
             AsyncOpenAI(base_url=url + "/v1", api_key="none", max_retries=0, timeout=REQUEST_SECONDS) as client,
         ):
