@@ -15,7 +15,7 @@ from .common import (
     StoreLocation,
 )
 from .conditions import Conditions
-from .markers import Cel, ListMap, Name, Object, Status
+from .markers import Cel, ListMap, Name, Object, ShortString, Status
 
 KIND = "EngineArtifact"
 PLURAL = "engineartifacts"
@@ -35,7 +35,6 @@ DEFAULT_GPU_RESOURCE = "nvidia.com/gpu"
 
 ArtifactType = Literal["Model", "Checkpoint", "Engine"]
 Phase = Literal["Pending", "Running", "Ready", "Failed"]
-Word = Annotated[str, Field(max_length=253)]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", max_length=64)]
 Limit = Annotated[int, Field(ge=1, le=16_777_216)]
 Time = Annotated[str, Field(max_length=64, json_schema_extra={"format": "date-time"})]
@@ -138,11 +137,11 @@ class Expectation(Object):
     """Ranks over which each layer is split."""
     pipeline_parallel: Annotated[int, Field(ge=1, le=64)] = 1
     """Ranks over which the layers are spread."""
-    dtype: Word | None = None
+    dtype: ShortString | None = None
     """Type of weights that are not quantized."""
-    quant_algo: Word | None = None
+    quant_algo: ShortString | None = None
     """Quantization of the weights, in TensorRT-LLM's own words."""
-    kv_cache_quant_algo: Word | None = None
+    kv_cache_quant_algo: ShortString | None = None
     """Quantization of the KV cache, in TensorRT-LLM's own words."""
     max_batch_size: Limit | None = None
     """Sequences in flight at once."""
@@ -228,11 +227,11 @@ class AttemptRecord(Status):
 
     number: Annotated[int, Field(ge=1)]
     """Number of the attempt."""
-    reason: Word
+    reason: ShortString
     """Why it failed, in one word; docs/failures.md lists them."""
     message: Annotated[str, Field(max_length=2048)] = ""
     """Why it failed, with the numbers."""
-    node_name: Word | None = None
+    node_name: ShortString | None = None
     """Node it ran on."""
     start_time: Time | None = None
     """When it began."""
@@ -290,11 +289,11 @@ class EngineArtifactStatus(Status):
     """What became of the last report that the store's copy is damaged."""
     progress: Annotated[str | None, Field(max_length=128)] = None
     """How far the step that runs is."""
-    job_name: Word | None = None
+    job_name: ShortString | None = None
     """Job of that attempt."""
-    node_name: Word | None = None
+    node_name: ShortString | None = None
     """Node it ran on."""
-    gpu: Word | None = None
+    gpu: ShortString | None = None
     """Name of the GPU the build saw."""
     start_time: Time | None = None
     """When the attempt began."""

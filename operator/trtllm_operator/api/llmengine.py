@@ -30,7 +30,7 @@ from .fields import (
     Ranks,
     TokenCount,
 )
-from .markers import Cel, Extension, ListMap, Object, Status
+from .markers import Cel, Extension, ListMap, Object, ShortString, Status
 from .overrides import BudgetsOverride, ParallelismOverride, PrecisionOverride, ServingOverride
 
 KIND = "LLMEngine"
@@ -256,18 +256,17 @@ class LLMEngineSpec(Object):
     """How a new revision takes the place of what serves."""
 
 
-Word = Annotated[str, Field(max_length=253)]
 Count = Annotated[int, Field(ge=0)]
 
 
 class ResolvedModel(Status):
     """What the inspection Job found in the model; the planner's whole knowledge of it."""
 
-    source_hash: Word
+    source_hash: ShortString
     """Of the spec.model that was inspected: another source is inspected anew."""
-    revision: Word
+    revision: ShortString
     """The commit, or a digest of the files' identity for a claim."""
-    architecture: Word
+    architecture: ShortString
     """Class of the model, as config.json names it."""
     largest_file_bytes: Count | None = None
     """The largest of its files: what a node holds at a time while they pass into a bucket."""
@@ -282,11 +281,11 @@ class ResolvedModel(Status):
 class InspectedTexts(Status):
     """What an inspection Job found in a directory of calibration texts."""
 
-    claim_name: Word
+    claim_name: ShortString
     """Name of the PersistentVolumeClaim."""
     path: Annotated[str, Field(max_length=512)]
     """Directory relative to the root of the volume: another one is inspected anew."""
-    digest: Word
+    digest: ShortString
     """Of the names, sizes and contents of the texts."""
     size_bytes: Count
     """Of all of them together."""
@@ -297,7 +296,7 @@ class InspectedTexts(Status):
 class PlanStatus(Status):
     """Numbers computed before the build; `llmengine explain` shows where each comes from."""
 
-    dtype: Word | None = None
+    dtype: ShortString | None = None
     """Type of the weights that are not quantized and of the activations."""
     gpus_per_server: Count | None = None
     """tensor x pipeline."""
@@ -342,19 +341,19 @@ class PlanStatus(Status):
 class TargetStatus(Status):
     """What runs on one GPU generation."""
 
-    name: Word
+    name: ShortString
     """Name of the target; where one of the spec stands for several classes of GPUs, its name and the GPU's."""
-    spec_target: Word | None = None
+    spec_target: ShortString | None = None
     """Target of the spec that this one was made for, where that stands for several classes of GPUs."""
-    gpu: Word | None = None
+    gpu: ShortString | None = None
     """Product and compute capability of the GPUs, once known."""
-    artifact: Word | None = None
+    artifact: ShortString | None = None
     """Engine artifact wanted for this generation."""
-    wanted_revision: Word | None = None
+    wanted_revision: ShortString | None = None
     """Revision that the spec asks for."""
-    served_revision: Word | None = None
+    served_revision: ShortString | None = None
     """Revision the Service selects."""
-    served_artifact: Word | None = None
+    served_artifact: ShortString | None = None
     """Engine artifact of the served revision."""
     kv_cache_tokens: Count | None = None
     """Tokens that the KV cache of a server of the served revision holds, as its log says."""
@@ -362,7 +361,7 @@ class TargetStatus(Status):
     """Servers of the served revision that are wanted."""
     ready_replicas: Count | None = None
     """Servers of the served revision that answer."""
-    service: Word | None = None
+    service: ShortString | None = None
     """Service of the target."""
     reason: Annotated[str | None, Field(max_length=1024)] = None
     """Why the wanted revision does not serve, in one word."""
@@ -381,7 +380,7 @@ class LLMEngineStatus(Status):
     """Ready, Available, Validated, ArtifactsReady, NodesMatch, and Reconciling or Stalled while they hold."""
     reason: Annotated[str | None, Field(max_length=1024)] = None
     """Why the object is not Ready, in one word, for the table of kubectl get."""
-    precision: Word | None = None
+    precision: ShortString | None = None
     """Format of the weights: the quantization, or the type where there is none."""
     tensor_parallel: Count | None = None
     """GPUs that share each layer of one server."""

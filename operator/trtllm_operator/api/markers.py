@@ -114,3 +114,4 @@ Name = Annotated[str, Field(min_length=1, max_length=253, pattern=rf"^{_LABEL}(\
 """The name of an object in the same namespace."""
 
 DnsLabel = Annotated[str, Field(min_length=1, max_length=63, pattern=f"^{_LABEL}$")]
+ShortString = Annotated[str, Field(max_length=253)]

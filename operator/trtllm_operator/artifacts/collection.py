@@ -7,10 +7,11 @@ creates a Job that does nothing and goes with its owner.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from ..actions import Actions, Release, earliest
 from ..api import GROUP
 from ..api.engineartifact import EngineArtifactSpec
 from ..objects import (
@@ -39,18 +40,6 @@ GIVE_UP = timedelta(hours=6)
 ever. An artifact of the same name finds them again."""
 
 
-@dataclass(frozen=True)
-class Collection:
-    create: tuple[Obj, ...] = ()
-    delete: tuple[Obj, ...] = ()
-    begin: Obj | None = None
-    """The suspended Job that may begin, if the artifact is still there."""
-    release: bool = False
-    """Take the finalizer away: nothing of the artifact is left, or `left_behind` says what may be."""
-    left_behind: str = ""
-    again_seconds: float | None = None
-
-
 def plan_collection(
     artifact: Obj,
     jobs: tuple[Obj, ...],
@@ -60,7 +49,7 @@ def plan_collection(
     claim_gone: bool = False,
     config: OperatorConfig,
     now: datetime,
-) -> Collection:
+) -> Actions:
     """The next step towards the end of an artifact that is being deleted.
 
     An artifact that something needs (again) leaves its files alone: the object goes, whoever needs it makes it anew,
@@ -69,21 +58,19 @@ def plan_collection(
     """
     if FINALIZER not in artifact["metadata"].get("finalizers", ()):
         # Released already. What owned its Jobs is gone, and another artifact may have its name and its files.
-        return Collection()
+        return Actions()
     waiting = tuple(j for j in jobs if _has_yet_to_begin(j))
     if claim_gone:
-        return Collection(delete=waiting, release=True)
+        return Actions(delete=waiting, release=Release())
     left = (datetime.fromisoformat(artifact["metadata"]["deletionTimestamp"]) + GIVE_UP - now).total_seconds()
     removing = any((p.get("status") or {}).get("phase") == "Running" for p in pods)
     if left <= 0 and not removing:
         why = f"not removed within {GIVE_UP.total_seconds() / 3600:g} h, given up: they may still be in the store"
-        return Collection(
-            delete=waiting, release=True, left_behind=f"files of {artifact['metadata']['name']} were {why}"
-        )
+        return Actions(delete=waiting, release=Release(f"files of {artifact['metadata']['name']} were {why}"))
     step = _next(artifact, jobs, pods, referenced=referenced, config=config, now=now)
-    if step.release or left <= 0:
+    if (step.release and not step.create) or left <= 0:
         return step
-    return replace(step, again_seconds=min(left, left if step.again_seconds is None else step.again_seconds))
+    return replace(step, again_seconds=earliest((left, step.again_seconds)))
 
 
 def _next(
@@ -94,28 +81,28 @@ def _next(
     referenced: bool,
     config: OperatorConfig,
     now: datetime,
-) -> Collection:
+) -> Actions:
     collect_name = f"{artifact['metadata']['name']}{_SUFFIX}"
     own = (j for j in jobs if _is_owned_by(j, artifact))
     collect = next((j for j in own if j["metadata"]["name"] == collect_name), None)
     others = [j for j in jobs if j is not collect]
     if others:
-        return Collection(delete=tuple(j for j in others if "deletionTimestamp" not in j["metadata"]))
+        return Actions(delete=tuple(j for j in others if "deletionTimestamp" not in j["metadata"]))
     if any(label(p, ATTEMPT) or label(p, CHECK) for p in pods):
-        return Collection()
+        return Actions()
     if collect is None and referenced:
-        return Collection(release=True)
+        return Actions(release=Release())
     if collect is None:
-        return Collection(create=(collect_job(artifact, config),))
+        return Actions(create=(collect_job(artifact, config),), release=Release(if_terminating=True))
     if _has_yet_to_begin(collect):
         # Once its controller has seen it, which writes to it too. A queue may suspend it again, and is left to.
-        return Collection(begin=collect if condition_true(collect, "Suspended") else None)
+        return Actions(begin=collect if condition_true(collect, "Suspended") else None)
     if condition_true(collect, "Complete"):
-        return Collection(release=True)
+        return Actions(release=Release())
     if failed := condition_true(collect, "Failed"):
         left = (datetime.fromisoformat(failed["lastTransitionTime"]) + RETRY_PAUSE - now).total_seconds()
-        return Collection(again_seconds=left) if left > 0 else Collection(delete=(collect,))
-    return Collection()
+        return Actions(again_seconds=left) if left > 0 else Actions(delete=(collect,))
+    return Actions()
 
 
 def _is_owned_by(job: Obj, artifact: Obj) -> bool:

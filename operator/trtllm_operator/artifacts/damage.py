@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from ..actions import NOTHING, Actions
 from ..api.engineartifact import Damage, EngineArtifactSpec, EngineArtifactStatus
 from ..objects import ARTIFACT, CHECK, MANAGED, SCRATCH, Obj, label
 from ..operator_config import OperatorConfig
@@ -55,9 +56,8 @@ class Checking:
     """A check goes on, or has yet to begin."""
 
     message: str
-    create: tuple[Obj, ...] = ()
     stalled: bool = False
-    again_seconds: float | None = None
+    actions: Actions = NOTHING
 
 
 @dataclass(frozen=True)
@@ -142,16 +142,16 @@ def _check(
             if record.unfit
             else ("said to be damaged, and about to be read")
         )
-        return record, Checking(f"{said} ({record.message})", create=(wanted,))
+        return record, Checking(f"{said} ({record.message})", actions=Actions(create=(wanted,)))
     pods = [p for p in seen.pods if label(p, CHECK) == label(job, CHECK)]
     match attempt.read(job, pods, attempt.Surroundings(now=seen.now)):
         case attempt.Waiting(reason, message, stuck):
-            told = f"said to be damaged; its check waits ({reason}: {message})"
-            return record, Checking(told, stalled=stuck, again_seconds=LOOK_AGAIN_SECONDS)
+            told = f"said to be damaged ({record.message}); its check waits ({reason}: {message})"
+            return record, Checking(told, stalled=stuck, actions=Actions(again_seconds=LOOK_AGAIN_SECONDS))
         case attempt.Running(_, node, note):
             doing = "it is taken away" if record.unfit else "every file of it is read"
             told = f"said to be damaged; {doing} on node {node}{note} ({record.message})"
-            return record, Checking(told, again_seconds=LOOK_AGAIN_SECONDS)
+            return record, Checking(told, actions=Actions(again_seconds=LOOK_AGAIN_SECONDS))
         case attempt.Failed(failure, _, time):
             return _check_failed(seen, spec, before, record, failure, time)
         case attempt.Succeeded(completion_time=time, result=result):
@@ -167,7 +167,7 @@ def _check_failed(
     left = (_time(time) + timedelta(seconds=FAILED_CHECK_SECONDS) - seen.now).total_seconds()
     told = f"said to be damaged, and its check failed ({failure.reason}: {failure.message})"
     if left > 0:
-        return record, Checking(told, stalled=not failure.retryable, again_seconds=left)
+        return record, Checking(told, stalled=not failure.retryable, actions=Actions(again_seconds=left))
     return _begin_again(seen, spec, before, record)
 
 

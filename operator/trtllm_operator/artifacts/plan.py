@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from ..actions import NOTHING, Actions, earliest
 from ..api.conditions import Condition, find, transition, truth
 from ..api.engineartifact import AttemptRecord, EngineArtifactSpec, EngineArtifactStatus, Phase
 from ..objects import (
@@ -40,11 +41,12 @@ from .secrets import UNKNOWN, Secrets, has_changed, is_watched, missing_message,
 
 LOOK_AGAIN_SECONDS = 30
 """At an attempt that goes on: what its log and the cluster say of it does not come as an event of ours."""
+_LOOK_AGAIN = Actions(again_seconds=LOOK_AGAIN_SECONDS)
 READY, RECONCILING, STALLED, REFERENCED = "Ready", "Reconciling", "Stalled", "Referenced"
 
 
 @dataclass(frozen=True)
-class Said:
+class Observations:
     """What was read beside the objects: one look at most every LOOK_AGAIN_SECONDS."""
 
     log: str = ""
@@ -71,7 +73,7 @@ class Snapshot:
     config: OperatorConfig
     runner: Runner
     now: datetime
-    said: Said = Said()
+    observations: Observations = Observations()
     ending: tuple[Obj, ...] = ()
     """Pods of ours in the namespace that were told to end and are still there."""
     claim_gone: bool = False
@@ -85,15 +87,6 @@ class Snapshot:
 
 
 @dataclass(frozen=True)
-class Plan:
-    create: tuple[Obj, ...] = ()
-    """Created once: that it exists already is success."""
-    delete: tuple[Obj, ...] = ()
-    status: Mapping[str, Any] = field(default_factory=dict)
-    again_seconds: float | None = None
-
-
-@dataclass(frozen=True)
 class _Outcome:
     """What the rules below find: the phase, its reason and message, and what follows from it."""
 
@@ -101,9 +94,7 @@ class _Outcome:
     reason: str
     message: str
     stalled: bool = False
-    create: tuple[Obj, ...] = ()
-    delete: tuple[Obj, ...] = ()
-    again_seconds: float | None = None
+    actions: Actions = NOTHING
     facts: Mapping[str, Any] = field(default_factory=dict)
     """Fields of the status that this outcome settles."""
 
@@ -119,19 +110,20 @@ def is_ready(artifact: Obj) -> bool:
     return condition_true(artifact, READY) is not None
 
 
-def plan(seen: Snapshot) -> Plan:
+def plan(seen: Snapshot) -> Actions:
     """The next step of one artifact that is not being deleted."""
     spec = EngineArtifactSpec.model_validate(seen.artifact["spec"])
     before = EngineArtifactStatus.model_validate(seen.artifact.get("status") or {})
     outcome = _checked_outcome(seen, spec, before)
     status = _status(seen, before, outcome)
     expired = _grace_left_seconds(seen, status)
-    again = [s for s in (outcome.again_seconds, expired) if s is not None and s > 0]
-    return Plan(
-        create=outcome.create,
-        delete=(*outcome.delete, *((seen.artifact,) if expired is not None and expired <= 0 else ())),
+    doomed = (seen.artifact,) if expired is not None and expired <= 0 else ()
+    todo = outcome.actions
+    return replace(
+        todo,
+        delete=(*todo.delete, *doomed),
         status=status.dump(),
-        again_seconds=min(again, default=None),
+        again_seconds=earliest(s for s in (todo.again_seconds, expired) if s is None or s > 0),
     )
 
 
@@ -146,8 +138,7 @@ def _checked_outcome(seen: Snapshot, spec: EngineArtifactSpec, before: EngineArt
             "CheckingFiles",
             going_on.message,
             stalled=going_on.stalled,
-            create=going_on.create,
-            again_seconds=going_on.again_seconds,
+            actions=going_on.actions,
             facts={"damage": record},
         )
     now_gone = record is not None and record.whole is False and record != before.damage
@@ -170,7 +161,7 @@ def _outcome(seen: Snapshot, spec: EngineArtifactSpec, before: EngineArtifactSta
         return _Outcome("Ready", "Published", f"{before.size_bytes} bytes, found whole in the store at {checked}")
     now = timestamp(seen.now)
     around = attempt.Surroundings(
-        seen.nodes, seen.now, seen.said.job_events, seen.said.volume_events, ending=seen.ending
+        seen.nodes, seen.now, seen.observations.job_events, seen.observations.volume_events, ending=seen.ending
     )
     wanted_policy = policy_hash(seen.artifact, spec.policy)
     past = recall(before, seen.jobs, seen.pods, wanted_policy, around)
@@ -198,14 +189,14 @@ def _outcome(seen: Snapshot, spec: EngineArtifactSpec, before: EngineArtifactSta
     begun = pod is not None and attempt.has_just_begun(pod, seen.now)
     match state:
         case attempt.Waiting(reason, message, stuck):
-            return _Outcome("Pending", reason, message, stalled=stuck, again_seconds=LOOK_AGAIN_SECONDS, facts=facts)
+            return _Outcome("Pending", reason, message, stalled=stuck, actions=_LOOK_AGAIN, facts=facts)
         case attempt.Running(step, node, note):
             return _Outcome(
                 "Running",
                 f"Running{step.capitalize()}",
                 f"{step} runs on node {node}{note}",
-                again_seconds=attempt.FIRST_LOOK_SECONDS if begun else LOOK_AGAIN_SECONDS,
-                facts={**facts, "node_name": node, "progress": progress(step, seen.said.log)},
+                actions=Actions(again_seconds=attempt.FIRST_LOOK_SECONDS) if begun else _LOOK_AGAIN,
+                facts={**facts, "node_name": node, "progress": progress(step, seen.observations.log)},
             )
         case attempt.Succeeded():
             return _succeeded(seen, spec, state, past, number(newest), facts)
@@ -227,7 +218,7 @@ def _start(seen: Snapshot, spec: EngineArtifactSpec, past: History, number_: int
     secrets, namespace = seen.secrets, seen.artifact["metadata"]["namespace"]
     if secrets.missing:
         why = missing_message(secrets.missing, namespace)
-        return _Outcome("Pending", "SecretMissing", why, stalled=True, again_seconds=LOOK_AGAIN_SECONDS, facts=facts)
+        return _Outcome("Pending", "SecretMissing", why, stalled=True, actions=_LOOK_AGAIN, facts=facts)
     if missing := missing_gpu(spec, seen.nodes):
         return _Outcome("Pending", NO_MATCHING_NODE, missing, facts=facts)
     job = attempt_job(
@@ -247,7 +238,7 @@ def _start(seen: Snapshot, spec: EngineArtifactSpec, past: History, number_: int
         "Pending",
         "JobCreated",
         f"attempt {number_} begins",
-        create=create,
+        actions=Actions(create=create),
         facts={**facts, "attempt": number_, "job_name": job["metadata"]["name"]},
     )
 
@@ -277,7 +268,7 @@ def _between(
             "attempt_secrets": past.last_secrets,
         }
         doomed = tuple(j for j in lingering if "deletionTimestamp" not in j["metadata"])
-        return _Outcome("Pending", past.last.reason, message, delete=doomed, facts=facts)
+        return _Outcome("Pending", past.last.reason, message, actions=Actions(delete=doomed), facts=facts)
     if past.last_policy != wanted_policy or past.last.reason == SECRET_CHANGED:
         return _start(seen, spec, past, following)
     if is_of_secret(past.last) and has_changed(past.last_secrets, seen.secrets.named):
@@ -303,11 +294,12 @@ def _after_failure(
     watched = is_watched(last.reason, seen.secrets)
     verdict = after_failure(spec, seen.artifact["metadata"]["name"], past, last, seen.now, watched=watched)
     if verdict.wait_seconds is None:
-        again = LOOK_AGAIN_SECONDS if watched else None
-        return _Outcome("Failed", verdict.reason, verdict.message, stalled=True, again_seconds=again, facts=facts)
+        again = _LOOK_AGAIN if watched else Actions()
+        return _Outcome("Failed", verdict.reason, verdict.message, stalled=True, actions=again, facts=facts)
     if verdict.wait_seconds <= 0:
         return _start(seen, spec, past, following)
-    return _Outcome("Pending", verdict.reason, verdict.message, again_seconds=verdict.wait_seconds, facts=facts)
+    pause = Actions(again_seconds=verdict.wait_seconds)
+    return _Outcome("Pending", verdict.reason, verdict.message, actions=pause, facts=facts)
 
 
 def missing_gpu(spec: EngineArtifactSpec, nodes: tuple[Obj, ...]) -> str | None:

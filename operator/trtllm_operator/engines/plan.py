@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from ..actions import Actions, combined
 from ..api import API_VERSION
 from ..api.engineartifact import KIND as ARTIFACT_KIND
 from ..api.engineartifact import EngineArtifactStatus
@@ -33,8 +35,8 @@ from ..serving.revision import Revision, controller_revision, read_revision
 from ..serving.triton import deployment
 from .calibration import known_texts
 from .gpu_targets import concrete_targets
-from .server_problem import WAITING_FOR_GPU, held, share_gpus, trouble
-from .snapshot import EnginePlan, EngineSnapshot
+from .server_problem import WAITING_FOR_GPU, gpu_holders, server_problem, share_gpus
+from .snapshot import EngineSnapshot
 from .status import TargetOutcome, Verdict, engine_status
 from .wanted import Wait, Wanted, decide, resolve_model
 
@@ -42,54 +44,43 @@ KEPT_REVISIONS = 1
 """Revisions of a target that neither serve nor are wanted, kept with their artifacts for the way back."""
 
 
-@dataclass
-class _Writes:
-    create: list[Obj]
-    apply: list[Obj]
-    delete: list[Obj]
-    again: list[float]
-
-
-def plan(seen: EngineSnapshot) -> EnginePlan:
+def plan(seen: EngineSnapshot) -> Actions:
     """The next step of an LLMEngine that is not being deleted."""
-    writes = _Writes([], [], [], [])
     before = LLMEngineStatus.model_validate(seen.engine.get("status") or {})
     spec = seen.spec
     if isinstance(spec, str):
         verdict = Verdict(None, Wait("SpecInvalid", spec, stalled=True, refused=True))
-        return EnginePlan(status=engine_status(seen, before, None, verdict, ()).dump())
+        return Actions(status=engine_status(seen, before, None, verdict, ()).dump())
     wanted: Wanted | Wait
     model = resolve_model(seen, spec, before)
     expansion = concrete_targets(seen, spec)
     texts = known_texts(seen, spec, before.calibration or ())
     wanted = model if isinstance(model, Wait) else decide(seen, spec, model, texts, expansion.targets)
-    if isinstance(wanted, Wait):
-        _take(writes, wanted)
-    policy_changed = before.build_policy_hash != _policy_hash(spec)
-    outcomes = tuple(_target(seen, spec, one, wanted, writes, policy_changed) for one in expansion.targets)
-    _remove_rest(seen, wanted, outcomes, writes)
+    revisions = () if isinstance(wanted, Wait) else wanted.revisions
+    # What a revision needs is stored with it before its artifacts come to be: what is built is always needed.
+    stored = Actions(create=_new_revisions(seen, revisions))
+    rewritten = _artifacts(seen, spec, revisions, policy_changed=before.build_policy_hash != _policy_hash(spec))
+    names = frozenset(str(a["metadata"]["name"]) for a in rewritten)
+    planned = [_target(seen, spec, one, wanted, names) for one in expansion.targets]
+    outcomes = tuple(outcome for outcome, _ in planned)
     resolved = model if isinstance(model, ResolvedModel) else None
-    verdict = Verdict(resolved, wanted if isinstance(wanted, Wait) else None, expansion.passed_by)
+    verdict = Verdict(resolved, wanted if isinstance(wanted, Wait) else None, expansion.skipped)
     status = engine_status(seen, before, spec, verdict, outcomes).model_copy(
         update={
             "build_policy_hash": before.build_policy_hash if isinstance(wanted, Wait) else _policy_hash(spec),
             "calibration": tuple(texts.values()) or None,
         }
     )
-    return EnginePlan(
-        create=tuple(writes.create),
-        apply=tuple(writes.apply),
-        delete=tuple(writes.delete),
+    return combined(
+        (
+            *([wanted.actions] if isinstance(wanted, Wait) else ()),
+            stored,
+            Actions(apply=rewritten),
+            *(actions for _, actions in planned),
+            Actions(delete=_unneeded(seen, outcomes, known=not isinstance(wanted, Wait))),
+        ),
         status=status.dump(),
-        again_seconds=min(writes.again, default=None),
     )
-
-
-def _take(writes: _Writes, wait: Wait) -> None:
-    writes.create += wait.create
-    writes.delete += wait.delete
-    if wait.again_seconds is not None:
-        writes.again.append(wait.again_seconds)
 
 
 def _policy_hash(spec: LLMEngineSpec) -> str:
@@ -107,9 +98,9 @@ def _target(
     spec: LLMEngineSpec,
     concrete: ConcreteTarget,
     wanted: Wanted | Wait,
-    writes: _Writes,
-    policy_changed: bool,
-) -> TargetOutcome:
+    rewritten: AbstractSet[str],
+) -> tuple[TargetOutcome, Actions]:
+    """What becomes of one target. `rewritten` are the artifacts that this plan writes."""
     name, target = seen.engine["metadata"]["name"], concrete.target
     observed = rollout.Observed(
         service=seen.services.get(f"{name}-{target.name}"),
@@ -117,11 +108,7 @@ def _target(
     )
     entry = wanted if isinstance(wanted, Wait) else wanted.targets[target.name]
     revision = entry if isinstance(entry, Revision) else None
-    missing: Wait | None = entry if isinstance(entry, Wait) else None
-    if revision:
-        _ensure(seen, spec, revision, writes, policy_changed)
-        missing = _first_missing(seen, revision, {o["metadata"]["name"] for o in writes.apply})
-    in_place = spec.rollout.strategy == "Recreate"
+    missing = entry if isinstance(entry, Wait) else _first_missing(seen, entry, rewritten)
     step = rollout.step(
         seen.engine,
         target.name,
@@ -129,23 +116,17 @@ def _target(
         target.replicas,
         observed,
         seen.now,
-        in_place=in_place,
+        in_place=spec.rollout.strategy == "Recreate",
     )
-    _take_step(writes, step)
-    wrong = trouble(seen, revision, spec.rollout, observed.selected) if revision and not missing else None
-    if revision:
-        writes.delete += rollout.superseded(revision.name, observed, seen.now)
-    _take_step(writes, _room(seen, spec, target, revision, missing, wrong, observed))
-    if any(waits_for_volumes(p) for p in seen.pods if label(p, TARGET) == target.name):
-        writes.again.append(LOOK_AGAIN_SECONDS)
+    problem = server_problem(seen, revision, spec.rollout, observed.selected) if revision and not missing else None
+    superseded = rollout.superseded(revision.name, observed, seen.now) if revision else ()
+    room = _room(seen, spec, target, revision, missing, problem, observed)
+    waits = any(waits_for_volumes(p) for p in seen.pods if label(p, TARGET) == target.name)
     if revision and missing and missing.on_own_gpus:
-        said = held(seen, revision, spec.rollout, observed.selected, missing.reason)
-        missing = replace(missing, message=missing.message + said)
-    mounted = revision.runner_config_map if revision and not missing else None
-    if mounted == seen.runner.config_map and mounted not in seen.config_maps:
-        writes.create.append(runner_config_map(seen.runner, seen.engine["metadata"]["namespace"]))
+        holders = gpu_holders(seen, revision, spec.rollout, observed.selected, missing.reason)
+        missing = replace(missing, message=missing.message + holders)
     served = observed.deployments.get(step.served or "")
-    return TargetOutcome(
+    outcome = TargetOutcome(
         concrete=concrete,
         revision=revision,
         missing=missing,
@@ -156,15 +137,18 @@ def _target(
         deployment=observed.deployments.get(revision.name) if revision else None,
         served_deployment=served,
         served_artifact=_engine_of(seen, step.served),
-        trouble=wrong,
+        server_problem=problem,
     )
+    mounted = _runner(seen, revision) if revision and not missing else ()
+    then = Actions(create=mounted, delete=superseded, again_seconds=LOOK_AGAIN_SECONDS if waits else None)
+    return outcome, combined((step.actions, then, room))
 
 
-def _take_step(writes: _Writes, step: rollout.Step) -> None:
-    writes.apply += step.apply
-    writes.delete += step.delete
-    if step.again_seconds is not None:
-        writes.again.append(step.again_seconds)
+def _runner(seen: EngineSnapshot, revision: Revision) -> tuple[Obj, ...]:
+    """The runner that the revision's servers mount, where it is this operator's and not there yet."""
+    if revision.runner_config_map != seen.runner.config_map or revision.runner_config_map in seen.config_maps:
+        return ()
+    return (runner_config_map(seen.runner, seen.engine["metadata"]["namespace"]),)
 
 
 def _room(
@@ -173,22 +157,22 @@ def _room(
     target: Target,
     revision: Revision | None,
     missing: Wait | None,
-    wrong: Problem | None,
+    problem: Problem | None,
     observed: rollout.Observed,
-) -> rollout.Step:
+) -> Actions:
     """What the old servers give up for the new revision of a target, or get back: also where there is none to be."""
     stored, live = seen.revisions.get(observed.selected or ""), observed.deployments.get(observed.selected or "")
     if stored is None or live is None or (revision and observed.selected == revision.name):
-        return rollout.Step()
+        return Actions()
     old = read_revision(stored)
     recreates = spec.rollout.strategy == "Recreate"
     too_many = revision is not None and live["spec"].get("replicas", 1) > target.replicas
     if too_many or (annotation(live, rollout.ROOM) and (not recreates or (missing and missing.stalled))):
-        return rollout.Step(apply=(deployment(seen.engine, old, target.replicas),))
+        return Actions(apply=(deployment(seen.engine, old, target.replicas),))
     builds = missing is not None and missing.on_own_gpus and missing.reason == WAITING_FOR_GPU
-    starts = wrong is not None and wrong.reason == WAITING_FOR_GPU
+    starts = problem is not None and problem.reason == WAITING_FOR_GPU
     if revision is None or not recreates or not (builds or starts) or not share_gpus(old, revision):
-        return rollout.Step()
+        return Actions()
     pods = [p for p in seen.pods if label(p, TARGET) == target.name and not is_over(p)]
     # The last of the old servers goes for the first of the new ones, not for those after it.
     begun = any(label(p, REVISION) == revision.name and "nodeName" in p["spec"] for p in pods)
@@ -200,19 +184,28 @@ def _engine_of(seen: EngineSnapshot, revision: str | None) -> str | None:
     return str(stored["data"]["artifacts"][-1]["name"]) if stored else None
 
 
-def _ensure(
-    seen: EngineSnapshot, spec: LLMEngineSpec, revision: Revision, writes: _Writes, policy_changed: bool
-) -> None:
-    """The revision is kept first, then its artifacts come to be: what is built is always needed by something."""
-    if revision.name not in seen.revisions:
-        numbers = [r["revision"] for r in seen.revisions.values() if label(r, TARGET) == revision.target]
-        writes.create.append(controller_revision(seen.engine, revision, max(numbers, default=0) + 1))
-    for artifact in revision.artifacts:
-        live = seen.artifacts.get(artifact.name)
-        wanted = _artifact_object(seen, spec, artifact, revision)
-        # Applied, not posted: the finalizer has to belong to the manager that takes it away.
-        if (live is None or (policy_changed and not is_ready(live))) and wanted not in writes.apply:
-            writes.apply.append(wanted)
+def _new_revisions(seen: EngineSnapshot, revisions: Iterable[Revision]) -> tuple[Obj, ...]:
+    made: list[Obj] = []
+    for revision in revisions:
+        if revision.name not in seen.revisions:
+            numbers = [r["revision"] for r in seen.revisions.values() if label(r, TARGET) == revision.target]
+            made.append(controller_revision(seen.engine, revision, max(numbers, default=0) + 1))
+    return tuple(made)
+
+
+def _artifacts(
+    seen: EngineSnapshot, spec: LLMEngineSpec, revisions: Iterable[Revision], *, policy_changed: bool
+) -> tuple[Obj, ...]:
+    """Artifacts that do not exist, and those that are not made yet where how they are built has changed.
+
+    Applied, not posted: the finalizer has to belong to the manager that takes it away."""
+    written: dict[str, Obj] = {}
+    for revision in revisions:
+        for artifact in revision.artifacts:
+            live = seen.artifacts.get(artifact.name)
+            if artifact.name not in written and (live is None or (policy_changed and not is_ready(live))):
+                written[artifact.name] = _artifact_object(seen, spec, artifact, revision)
+    return tuple(written.values())
 
 
 def _artifact_object(
@@ -234,7 +227,7 @@ def _artifact_object(
     }
 
 
-def _first_missing(seen: EngineSnapshot, revision: Revision, written: AbstractSet[str]) -> Wait | None:
+def _first_missing(seen: EngineSnapshot, revision: Revision, rewritten: AbstractSet[str]) -> Wait | None:
     """The first artifact of the chain that is not ready, as what the target waits for.
 
     Of an artifact that is being written now, or whose plan has not seen its newest policy, the status speaks of what
@@ -253,7 +246,7 @@ def _first_missing(seen: EngineSnapshot, revision: Revision, written: AbstractSe
         stalled = any(c.type == "Stalled" and c.status == "True" for c in status.conditions)
         if ready is None:
             return Wait("CreatingArtifacts", f"{artifact.name} has just been made")
-        if artifact.name in written or status.observed_generation < live["metadata"]["generation"]:
+        if artifact.name in rewritten or status.observed_generation < live["metadata"]["generation"]:
             return Wait("PolicyChanged", f"{artifact.name} is looked at again: how it is built has changed")
         if ready.reason == "ParentNotReady":
             continue
@@ -272,20 +265,20 @@ def _on_gpus_of(revision: Revision, artifact: Obj) -> bool:
     return own is not None and asked == own.product
 
 
-def _remove_rest(
-    seen: EngineSnapshot, wanted: Wanted | Wait, outcomes: tuple[TargetOutcome, ...], writes: _Writes
-) -> None:
-    """Objects of targets that are none any more, and revisions beyond those that may still be needed."""
-    names = {o.target.name for o in outcomes if not o.passed_by}
-    for live in (*seen.deployments.values(), *seen.services.values(), *seen.revisions.values()):
-        if label(live, TARGET) not in names and "deletionTimestamp" not in live["metadata"]:
-            writes.delete.append(live)
-    if isinstance(wanted, Wait):
-        return
-    for outcome in outcomes:
-        if outcome.passed_by:
+def _unneeded(seen: EngineSnapshot, outcomes: tuple[TargetOutcome, ...], *, known: bool) -> tuple[Obj, ...]:
+    """Objects of targets that are none any more and, once it is `known` what the targets want, revisions beyond those
+    that may still be needed."""
+    names = {o.target.name for o in outcomes if not o.skipped}
+    doomed = [
+        live
+        for live in (*seen.deployments.values(), *seen.services.values(), *seen.revisions.values())
+        if label(live, TARGET) not in names and "deletionTimestamp" not in live["metadata"]
+    ]
+    for outcome in outcomes if known else ():
+        if outcome.skipped:
             continue
         needed = {outcome.served, outcome.revision.name if outcome.revision else None, *seen.deployments}
         spare = [r for n, r in seen.revisions.items() if label(r, TARGET) == outcome.target.name and n not in needed]
         spare.sort(key=lambda r: int(r["revision"]), reverse=True)
-        writes.delete += spare[KEPT_REVISIONS:]
+        doomed += spare[KEPT_REVISIONS:]
+    return tuple(doomed)

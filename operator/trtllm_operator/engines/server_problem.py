@@ -1,4 +1,4 @@
-"""Why the new servers of a target do not serve, and what it has to do with what serves."""
+"""Why the servers of a revision are not ready, and which servers hold the GPUs that they wait for."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WAITING_FOR_GPU = "WaitingForGpu"
 GPU_MEMORY = "GpuMemoryExhausted"
 
 
-def trouble(seen: EngineSnapshot, revision: Revision, rollout: Rollout, selected: str | None) -> Problem | None:
+def server_problem(seen: EngineSnapshot, revision: Revision, rollout: Rollout, selected: str | None) -> Problem | None:
     """The first thing wrong with the Pods of a revision; `selected` is the one that serves."""
     pods = [p for p in seen.pods if label(p, REVISION) == revision.name]
     # What has become of one that is over matters less than what its replacement waits for.
@@ -40,7 +40,7 @@ def _explained(
         said = next(c for c in pod["status"]["conditions"] if c["type"] == "PodScheduled").get("message", "")
         why_not = obstacles(pod, seen.nodes, str(said))
         made = Problem(why_not.reason, f"a server Pod {why_not.message}", stalled=False)
-        return replace(made, message=made.message + held(seen, revision, rollout, selected, made.reason))
+        return replace(made, message=made.message + gpu_holders(seen, revision, rollout, selected, made.reason))
     return found
 
 
@@ -50,7 +50,7 @@ def share_gpus(old: Revision, new: Revision) -> bool:
     return len({(gpu.product, gpu.resource) for gpu in gpus if gpu}) == 1
 
 
-def held(seen: EngineSnapshot, revision: Revision, rollout: Rollout, selected: str | None, reason: str) -> str:
+def gpu_holders(seen: EngineSnapshot, revision: Revision, rollout: Rollout, selected: str | None, reason: str) -> str:
     """Who of ours holds the GPUs that something of a new revision waits for, and what would free them."""
     old = seen.revisions.get(selected or "")
     if reason != WAITING_FOR_GPU or old is None or not share_gpus(read_revision(old), revision):

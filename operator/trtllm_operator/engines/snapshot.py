@@ -1,11 +1,10 @@
-"""Everything that the plan of one LLMEngine depends on, and what a plan is."""
+"""Everything that the plan of one LLMEngine depends on."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 
 from ..api.llmengine import LLMEngineSpec
 from ..artifacts.secrets import UNKNOWN, Secrets
@@ -50,15 +49,3 @@ class EngineSnapshot:
     """Why a volume of a server's or an inspection's Pod cannot be attached or mounted, by the Pod's uid."""
     secrets: Secrets = UNKNOWN
     """Those that the inspection of the model depends on, until there has been one."""
-
-
-@dataclass(frozen=True)
-class EnginePlan:
-    """What to write, in this order: create, apply, delete, status."""
-
-    create: tuple[Obj, ...] = ()
-    """Created once: that it exists already is success."""
-    apply: tuple[Obj, ...] = ()
-    delete: tuple[Obj, ...] = ()
-    status: Mapping[str, Any] = field(default_factory=dict)
-    again_seconds: float | None = None

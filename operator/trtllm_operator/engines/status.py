@@ -46,16 +46,16 @@ class TargetOutcome:
     """Of the wanted revision."""
     served_deployment: Obj | None
     served_artifact: str | None
-    trouble: Problem | None
+    server_problem: Problem | None
 
     @property
     def target(self) -> Target:
         return self.concrete.target
 
     @property
-    def passed_by(self) -> bool:
+    def skipped(self) -> bool:
         """A class that cannot run the model, among others that can: it keeps nothing from being ready."""
-        return bool(self.missing and self.missing.passed_by)
+        return bool(self.missing and self.missing.skipped)
 
     @property
     def ready(self) -> bool:
@@ -69,7 +69,7 @@ class TargetOutcome:
             return self.missing.reason
         if self.concrete.absent:
             return NO_MATCHING_NODE
-        return self.trouble.reason if self.trouble else "StartingServers"
+        return self.server_problem.reason if self.server_problem else "StartingServers"
 
     @property
     def message(self) -> str:
@@ -79,8 +79,8 @@ class TargetOutcome:
             return self.missing.message
         if self.concrete.absent:
             return f"no server can start: {self.concrete.absent}"
-        if self.trouble:
-            return self.trouble.message
+        if self.server_problem:
+            return self.server_problem.message
         status = (self.deployment or {}).get("status", {})
         return f"{status.get('readyReplicas', 0)} of {self.target.replicas} servers are ready"
 
@@ -88,7 +88,7 @@ class TargetOutcome:
     def stalled(self) -> bool:
         if self.missing or self.ready:
             return bool(self.missing and self.missing.stalled)
-        return bool(self.trouble and self.trouble.stalled and not self.concrete.absent)
+        return bool(self.server_problem and self.server_problem.stalled and not self.concrete.absent)
 
 
 def engine_status(
@@ -105,7 +105,7 @@ def engine_status(
         return transition(before.conditions, type_, status, reason, message, generation=generation, now=now)
 
     wait = verdict.wait
-    counted = [o for o in outcomes if not o.passed_by]
+    counted = [o for o in outcomes if not o.skipped]
     pending = [o for o in counted if not o.ready]
     waiting_for_artifacts = [o for o in counted if o.missing]
     ready = wait is None and not pending
@@ -162,8 +162,8 @@ def _validated(condition: MakeCondition, verdict: Verdict, outcomes: Iterable[Ta
         return condition("Validated", "False", wait.reason, wait.message)
     if wait and verdict.model is None:
         return condition("Validated", "Unknown", wait.reason, wait.message)
-    passed_by = "; ".join(f"not for {o.target.name}: {o.message}" for o in outcomes if o.passed_by)
-    return condition("Validated", "True", "Valid", passed_by)
+    skipped = "; ".join(f"not for {o.target.name}: {o.message}" for o in outcomes if o.skipped)
+    return condition("Validated", "True", "Valid", skipped)
 
 
 def _nodes_match(condition: MakeCondition, verdict: Verdict, outcomes: Iterable[TargetOutcome]) -> Condition:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from ..actions import NOTHING, Actions
 from ..api.common import PersistentVolumeClaimDirectory
 from ..api.llmengine import InspectedTexts, LLMEngineSpec, LLMEngineStatus, ResolvedModel
 from ..artifacts import attempt
@@ -26,13 +27,14 @@ from ..planning.overrides import effective_spec
 from ..planning.text_processing import end_token_ids
 from ..planning.verdict import TargetPlan, judge
 from ..pods import pods_of
-from ..serving.repository import FILL_TEMPLATE, TEMPLATES, template_values
+from ..serving.repository import template_values
 from ..serving.revision import Revision, bound_name, read_revision, revision_name, texts_digest
-from ..serving.triton import pod_template
+from ..serving.triton import Server, pod_labels, pod_template
 from ..storage import Access
 from .calibration import Texts, is_overtaken
 from .snapshot import EngineSnapshot
 
+_LOOK_AGAIN = Actions(again_seconds=LOOK_AGAIN_SECONDS)
 LOST_REPORT = "the inspection's report was lost with its Pod; it runs again"
 MAX_WARNING_LENGTH = 2048
 """What the API keeps of one."""
@@ -47,13 +49,12 @@ class Wait:
     stalled: bool = False
     refused: bool = False
     """The spec itself is wrong: Validated is False."""
-    passed_by: bool = False
+    skipped: bool = False
     """A class of GPUs that cannot run the model, among others of its target that can: nobody waits for it."""
     on_own_gpus: bool = False
     """It waits for a step that runs on GPUs of the target's own class."""
-    create: tuple[Obj, ...] = ()
-    delete: tuple[Obj, ...] = ()
-    again_seconds: float | None = None
+    actions: Actions = NOTHING
+    """What brings on what it waits for."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,35 @@ class Wanted:
 
     model: ResolvedModel
     targets: Mapping[str, Revision | Wait] = field(default_factory=dict)
+
+    @property
+    def revisions(self) -> tuple[Revision, ...]:
+        return tuple(r for r in self.targets.values() if isinstance(r, Revision))
+
+
+@dataclass(frozen=True)
+class _Basis:
+    """What all targets are built from."""
+
+    model: ResolvedModel
+    facts: ModelFacts
+    release: Release
+    image: str
+    """The toolchain image."""
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """A target that the planner has found to work."""
+
+    concrete: ConcreteTarget
+    spec: LLMEngineSpec
+    """The target's own (`effective_spec`)."""
+    plan: TargetPlan
+    texts: InspectedTexts | None
+    """Those that it is calibrated with."""
+    remark: str
+    """What the claim's verdict warns of, if anything."""
 
 
 def resolve_model(seen: EngineSnapshot, spec: LLMEngineSpec, status: LLMEngineStatus) -> ResolvedModel | Wait:
@@ -88,9 +118,9 @@ def inspect(
     job = seen.inspections.get(wanted["metadata"]["name"])
     if job is None and secrets.missing:
         why = missing_message(secrets.missing, seen.engine["metadata"]["namespace"])
-        return Wait("SecretMissing", why, stalled=True, again_seconds=LOOK_AGAIN_SECONDS)
+        return Wait("SecretMissing", why, stalled=True, actions=_LOOK_AGAIN)
     if job is None:
-        return Wait(reading, f"{what} are about to be read", create=(wanted,))
+        return Wait(reading, f"{what} are about to be read", actions=Actions(create=(wanted,)))
     if "deletionTimestamp" in job["metadata"]:
         return Wait(reading, "an earlier inspection is being removed")
     pods = pods_of(job, seen.inspection_pods)
@@ -99,16 +129,16 @@ def inspect(
     match attempt.read(job, pods, attempt.Surroundings(volume_events=said)):
         case attempt.Waiting(reason, message, stuck):
             outdated = (job,) if outdates(secrets, job, reason) else ()
-            told = f"inspection: {message}"
-            return Wait(reason, told, stalled=stuck, delete=outdated, again_seconds=LOOK_AGAIN_SECONDS)
+            then = Actions(delete=outdated, again_seconds=LOOK_AGAIN_SECONDS)
+            return Wait(reason, f"inspection: {message}", stalled=stuck, actions=then)
         case attempt.Running(_, node):
             return Wait(reading, f"reading {what} on node {node}")
         case attempt.Failed(failure, _, time):
             if annotation(job, RETRY) != annotation(seen.engine, RETRY) or outdates(secrets, job, failure.reason):
-                return Wait(reading, f"{what} are about to be read again", delete=(job,))
+                return Wait(reading, f"{what} are about to be read again", actions=Actions(delete=(job,)))
             if is_watched(failure.reason, secrets):
                 hint = secrets_hint("llmengine", seen.engine["metadata"]["name"], named, outside=failure.kind.outside)
-                return Wait(failure.reason, failure.message + hint, stalled=True, again_seconds=LOOK_AGAIN_SECONDS)
+                return Wait(failure.reason, failure.message + hint, stalled=True, actions=_LOOK_AGAIN)
             return _inspection_failed(seen, job, failure, time)
         case attempt.Succeeded() as done:
             return done
@@ -122,13 +152,13 @@ def _inspection_failed(seen: EngineSnapshot, job: Obj, failure: Failure, time: s
     pause = max(RETRY_SECONDS, pause_seconds(failure, 1))
     left = (datetime.fromisoformat(time) + timedelta(seconds=pause) - seen.now).total_seconds()
     if left <= 0:
-        return Wait(failure.reason, failure.message, delete=(job,))
-    return Wait(failure.reason, f"{failure.message} (tried again every {pause} s)", again_seconds=left)
+        return Wait(failure.reason, failure.message, actions=Actions(delete=(job,)))
+    return Wait(failure.reason, f"{failure.message} (tried again every {pause} s)", actions=Actions(again_seconds=left))
 
 
 def _resolved(job: Obj, spec: LLMEngineSpec, report: Mapping[str, object]) -> ResolvedModel | Wait:
     if "revision" not in report:
-        return Wait("InspectingModel", LOST_REPORT, delete=(job,))
+        return Wait("InspectingModel", LOST_REPORT, actions=Actions(delete=(job,)))
     try:
         facts = read_report(report)
     except ModelUnreadable as error:
@@ -160,12 +190,12 @@ def decide(
     except ModelUnreadable as error:
         again = f"name the revision in spec.model otherwise (it is {model.revision}), and it is inspected again"
         return Wait("ModelUnreadable", f"{error}: {again}", stalled=True, refused=True)
-    image = seen.config.toolchain_images.get(spec.release) or release.image or "unknown"
+    basis = _Basis(model, facts, release, seen.config.toolchain_images.get(spec.release) or release.image or "unknown")
     problems: list[str] = []
-    if release.builds_engines and "@sha256:" not in image:
+    if release.builds_engines and "@sha256:" not in basis.image:
         problems.append(
-            f"the toolchain image of release {spec.release} is {image}, which has no digest, and an engine is keyed by "
-            f"its image's: set toolchainImages.{spec.release} of the operator to an image with @sha256:..."
+            f"the toolchain image of release {spec.release} is {basis.image}, which has no digest, and an engine is "
+            f"keyed by its image's: set toolchainImages.{spec.release} of the operator to an image with @sha256:..."
         )
     plans = {c.name: judge(effective_spec(spec, c.target), facts, release, c.gpu) for c in unbound if c.gpu}
     works = {c.spec_target for c in concrete if c.name in bound or (c.name in plans and plans[c.name].ok)}
@@ -191,11 +221,8 @@ def decide(
             named = calibration_texts(own, facts, release)
             if named and named not in texts:
                 return _inspect_texts(seen, spec, named)
-            read = texts[named] if named else None
-            name = _name(seen, spec, one, model, read)
-            targets[one.name] = _revision(
-                seen, own, one, name, model, read, facts, release, image, plans[one.name], claim.warning
-            )
+            judged = _Judged(one, own, plans[one.name], texts[named] if named else None, claim.warning)
+            targets[one.name] = _revision(seen, spec, basis, judged)
     return Wanted(model, targets)
 
 
@@ -210,13 +237,6 @@ def _bound(
     return read_revision(seen.revisions[name]) if name else None
 
 
-def _name(
-    seen: EngineSnapshot, spec: LLMEngineSpec, one: ConcreteTarget, model: ResolvedModel, read: InspectedTexts | None
-) -> str:
-    name, digest = seen.engine["metadata"]["name"], read.digest if read else None
-    return revision_name(name, spec, one.target, model, one.gpu_class, digest)
-
-
 def _inspect_texts(seen: EngineSnapshot, spec: LLMEngineSpec, texts: PersistentVolumeClaimDirectory) -> Wait:
     """For texts that are not known."""
     made, reason = texts_inspection_job(seen.engine, spec, texts, seen.config), "InspectingCalibration"
@@ -225,7 +245,8 @@ def _inspect_texts(seen: EngineSnapshot, spec: LLMEngineSpec, texts: PersistentV
     if isinstance(done, Wait):
         return done
     # The report was lost, or a build has found other texts since.
-    return Wait(reason, f"{what} are about to be read again", delete=(seen.inspections[made["metadata"]["name"]],))
+    outdated = (seen.inspections[made["metadata"]["name"]],)
+    return Wait(reason, f"{what} are about to be read again", actions=Actions(delete=outdated))
 
 
 def _passing(spec: LLMEngineSpec, facts: ModelFacts, release: Release, one: ConcreteTarget) -> tuple[str, ...]:
@@ -238,7 +259,7 @@ def _unsupported(seen: EngineSnapshot, concrete: ConcreteTarget, plan: TargetPla
     """One class of several cannot run what the spec asks for. What serves there stays, and then a person has to act."""
     problems = "; ".join(map(str, plan.errors))
     if f"{seen.engine['metadata']['name']}-{concrete.name}" not in seen.services:
-        return Wait("Unsupported", problems, passed_by=True)
+        return Wait("Unsupported", problems, skipped=True)
     served = (
         f"what an earlier spec built there goes on serving; let target {concrete.spec_target} select other GPUs, or "
         f"delete the Service {seen.engine['metadata']['name']}-{concrete.name}, to let it go"
@@ -267,63 +288,43 @@ def _merged(problems: list[str], targets: list[str]) -> list[str]:
     return out
 
 
-def _revision(
-    seen: EngineSnapshot,
-    spec: LLMEngineSpec,
-    concrete: ConcreteTarget,
-    name: str,
-    model: ResolvedModel,
-    texts: InspectedTexts | None,
-    facts: ModelFacts,
-    release: Release,
-    image: str,
-    plan: TargetPlan,
-    remark: str,
-) -> Revision:
-    """`spec` is the target's own (`effective_spec`), `texts` are those that it is calibrated with; `remark` is what the
-    claim's verdict warns of, if anything."""
-    memory = plan.memory
+def _revision(seen: EngineSnapshot, spec: LLMEngineSpec, basis: _Basis, judged: _Judged) -> Revision:
+    concrete, own, texts, engine_name = judged.concrete, judged.spec, judged.texts, seen.engine["metadata"]["name"]
     assert concrete.gpu_class is not None  # it was judged
-    s3 = spec.storage.s3
-    store = Access(spec.storage.location, s3.credentials_secret_ref.name if s3 else None)
+    digest = texts.digest if texts else None
+    s3 = own.storage.s3
+    store = Access(own.storage.location, s3.credentials_secret_ref.name if s3 else None)
     artifacts = chain(
-        spec,
-        revision=model.revision,
-        facts=facts,
-        release=release,
-        image=image,
+        own,
+        revision=basis.model.revision,
+        facts=basis.facts,
+        release=basis.release,
+        image=basis.image,
         gpu=concrete.gpu_class,
-        texts_digest=texts.digest if texts else None,
+        texts_digest=digest,
     )
-    values = template_values(
-        directory=store.directory,
-        engine=artifacts[-1].name,
-        model=artifacts[0].name,
-        budgets=spec.budgets,
-        serving=spec.serving,
-        paged_context=plan.precision.paged_context_fmha,
-    )
-    template = pod_template(
-        engine_name=seen.engine["metadata"]["name"],
-        target=concrete.name,
-        revision=name,
-        engine_artifact=artifacts[-1].name,
-        model_artifact=artifacts[0].name,
-        engine=artifacts[-1].spec,
-        serving=spec.serving,
+    name = revision_name(engine_name, spec, concrete.target, basis.model, concrete.gpu_class, digest)
+    server = Server(
+        labels=pod_labels(engine_name, concrete.name, name),
+        artifacts=artifacts,
+        serving=own.serving,
         store=store,
-        models=values,
-        weights_bytes_total=memory.weights.value * spec.parallelism.tensor * spec.parallelism.pipeline,
-        templates=TEMPLATES,
-        fill_template=FILL_TEMPLATE,
-        runner=seen.runner.config_map,
-        config=seen.config,
+        values=template_values(
+            directory=store.directory,
+            engine=artifacts[-1].name,
+            model=artifacts[0].name,
+            budgets=own.budgets,
+            serving=own.serving,
+            paged_context=judged.plan.precision.paged_context_fmha,
+        ),
+        weights_bytes=judged.plan.memory.weights.value * own.parallelism.tensor * own.parallelism.pipeline,
     )
-    said = [*map(str, plan.warnings), *([remark] if remark else ())]
+    said = [*map(str, judged.plan.warnings), *([judged.remark] if judged.remark else ())]
     warnings = tuple(text[:MAX_WARNING_LENGTH] for text in said)
-    numbers = {**plan_numbers(plan), **_largest_file(model)}
+    numbers = {**plan_numbers(judged.plan), **_largest_file(basis.model)}
     if texts:
         numbers["calibrationBytes"] = texts.size_bytes
+    template = pod_template(server, runner=seen.runner.config_map, config=seen.config)
     return Revision(name, concrete.name, artifacts, template, numbers, warnings)
 
 

@@ -66,7 +66,7 @@ class ConcreteTarget:
 class Expansion:
     targets: tuple[ConcreteTarget, ...]
     """In the order of the spec's targets, and then of the classes."""
-    passed_by: tuple[str, ...]
+    skipped: tuple[str, ...]
     """GPUs that a target which may stand for several classes does not use, with the reason for each."""
 
 
@@ -83,7 +83,7 @@ def expand(
     """
     cluster = _Cluster(tuple(nodes), find_classes(nodes), catalog)
     targets: list[ConcreteTarget] = []
-    passed_by: list[str] = []
+    skipped: list[str] = []
     for target in spec.targets:
         reach = _Reach(spec.build, effective_spec(spec, target).serving)
         if target.gpu.product is not None:
@@ -100,11 +100,11 @@ def expand(
         made = _several(target, reach, cluster, there, had)
         targets += made
         used = {c.gpu_class for c in made}
-        passed_by += [reach.closed(found) for gpu, found in there.items() if gpu not in used]
+        skipped += [reach.closed(found) for gpu, found in there.items() if gpu not in used]
     if any(target.gpu.product is None for target in spec.targets):
-        passed_by += [_shared_text(c) for c in cluster.classes if c.shared and taker(spec.targets, c.gpu) is None]
-        passed_by += [f"node {n.name} {n.problem}" for n in sorted(nodes, key=lambda n: n.name) if n.problem]
-    return Expansion(tuple(targets), tuple(shortened(passed_by)))
+        skipped += [_shared_text(c) for c in cluster.classes if c.shared and taker(spec.targets, c.gpu) is None]
+        skipped += [f"node {n.name} {n.problem}" for n in sorted(nodes, key=lambda n: n.name) if n.problem]
+    return Expansion(tuple(targets), tuple(shortened(skipped)))
 
 
 def taker(targets: Iterable[Target], gpu: GpuClass) -> Target | None:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ..artifacts import attempt
 from ..artifacts.attempt import MULTI_ATTACH
 from ..artifacts.diagnosis import SERVER
-from ..artifacts.plan import LOOK_AGAIN_SECONDS, Said, Snapshot, current_attempt
+from ..artifacts.plan import LOOK_AGAIN_SECONDS, Observations, Snapshot, current_attempt
 from ..engines.snapshot import EngineSnapshot
 from ..kube.client import Client
 from ..kube.errors import ApiError
@@ -33,7 +33,7 @@ _MOST_ENGINES = 10_000
 """LLMEngines whose servers' words are remembered; the longest unvisited is forgotten first."""
 
 
-class _Heard(NamedTuple):
+class _PoolReading(NamedTuple):
     """What one server said of its KV cache."""
 
     asked: float
@@ -48,14 +48,14 @@ class Reader:
 
     client: Client
     clock: Callable[[], float] = time.monotonic
-    _read: dict[str, tuple[float, str, Said]] = field(default_factory=dict)
-    """By the artifact's uid: when, of what, and what was said."""
-    _heard: dict[str, dict[str, _Heard]] = field(default_factory=dict)
+    _read: dict[str, tuple[float, str, Observations]] = field(default_factory=dict)
+    """By the artifact's uid: when, of what, and what was found."""
+    _pools: dict[str, dict[str, _PoolReading]] = field(default_factory=dict)
     """By the LLMEngine's uid and the revision."""
     _volumes: dict[str, dict[str, tuple[float, str | None]]] = field(default_factory=dict)
-    """By the uids of the LLMEngine and of the Pod: when, and what was said. Only while Pods wait."""
+    """By the uids of the LLMEngine and of the Pod: when, and what was found. Only while Pods wait."""
 
-    async def listen(self, seen: Snapshot) -> Snapshot:
+    async def read_attempt(self, seen: Snapshot) -> Snapshot:
         """The snapshot with what its current attempt says."""
         job = current_attempt(seen)
         if job is None:
@@ -66,48 +66,48 @@ class Reader:
             return seen
         container = attempt.running_container(pod) if pod else None
         subject = f"{(pod or job)['metadata'].get('uid')} {container[0] if container else ''}"
-        when, what, said = self._read.get(uid, (-float("inf"), "", Said()))
+        when, what, found = self._read.get(uid, (-float("inf"), "", Observations()))
         if what != subject or now - when >= LOOK_AGAIN_SECONDS:
-            before = said if what == subject else Said()
-            said = await self._ask(seen, job, pod, container[0] if container else None, before)
-            self._read[uid] = (now, subject, said)
+            before = found if what == subject else Observations()
+            found = await self._ask(seen, job, pod, container[0] if container else None, before)
+            self._read[uid] = (now, subject, found)
             self._forget(now)
-        return replace(seen, said=said)
+        return replace(seen, observations=found)
 
-    async def hear_servers(self, seen: EngineSnapshot) -> EngineSnapshot:
+    async def read_kv_cache_tokens(self, seen: EngineSnapshot) -> EngineSnapshot:
         """The snapshot with what servers say of their KV cache: of each revision one server is asked, once a start."""
         uid, now = str(seen.engine["metadata"]["uid"]), self.clock()
-        before: dict[str, _Heard] = self._heard.pop(uid, {})
-        heard: dict[str, _Heard] = {}
+        before: dict[str, _PoolReading] = self._pools.pop(uid, {})
+        readings: dict[str, _PoolReading] = {}
         for pod in sorted(seen.pods, key=lambda p: str(p["metadata"]["name"])):
             revision, start = label(pod, REVISION) or "", _start_of_server(pod)
-            if start is None or revision in heard:
+            if start is None or revision in readings:
                 continue
             last = before.get(revision)
             if last is None or last.start != start or (last.tokens is None and now - last.asked >= LOOK_AGAIN_SECONDS):
-                last = _Heard(now, start, await self._pool_tokens(pod))
-            heard[revision] = last
-        if heard:
-            self._heard[uid] = heard
-            while len(self._heard) > _MOST_ENGINES:
-                del self._heard[next(iter(self._heard))]
-        found = {revision: last.tokens for revision, last in heard.items() if last.tokens is not None}
+                last = _PoolReading(now, start, await self._pool_tokens(pod))
+            readings[revision] = last
+        if readings:
+            self._pools[uid] = readings
+            while len(self._pools) > _MOST_ENGINES:
+                del self._pools[next(iter(self._pools))]
+        found = {revision: last.tokens for revision, last in readings.items() if last.tokens is not None}
         return replace(seen, kv_cache_tokens=found)
 
-    async def hear_volumes(self, seen: EngineSnapshot) -> EngineSnapshot:
+    async def read_volume_events(self, seen: EngineSnapshot) -> EngineSnapshot:
         """The snapshot with what the cluster says of volumes that Pods of servers and inspections wait for."""
         uid, now = str(seen.engine["metadata"]["uid"]), self.clock()
-        before, said = self._volumes.pop(uid, {}), dict[str, tuple[float, str | None]]()
+        before, found = self._volumes.pop(uid, {}), dict[str, tuple[float, str | None]]()
         for pod in (*seen.pods, *seen.inspection_pods):
             if waits_for_volumes(pod):
                 name = str(pod["metadata"]["uid"])
                 last = before.get(name)
                 if last is None or now - last[0] >= LOOK_AGAIN_SECONDS:
                     last = (now, await self._volume_events(pod, seen.now))
-                said[name] = last
-        if said:
-            self._volumes[uid] = said
-        return replace(seen, volume_events={name: text for name, (_, text) in said.items() if text})
+                found[name] = last
+        if found:
+            self._volumes[uid] = found
+        return replace(seen, volume_events={name: text for name, (_, text) in found.items() if text})
 
     async def _volume_events(self, pod: Obj, now: datetime) -> str | None:
         try:
@@ -126,19 +126,21 @@ class Reader:
             return None
         return pool_tokens(log)
 
-    async def _ask(self, seen: Snapshot, job: Obj, pod: Obj | None, container: str | None, before: Said) -> Said:
+    async def _ask(
+        self, seen: Snapshot, job: Obj, pod: Obj | None, container: str | None, before: Observations
+    ) -> Observations:
         """`before` is what was said at the last look: it stands where a kubelet cannot be asked."""
         try:
             if pod is None:
-                return Said(job_events=await self._why_no_pod(job, seen.now))
+                return Observations(job_events=await self._why_no_pod(job, seen.now))
             if container:
-                return Said(log=await self._log(pod, container))
-            return Said(volume_events=await volume_events(self.client, pod, seen.now))
+                return Observations(log=await self._log(pod, container))
+            return Observations(volume_events=await volume_events(self.client, pod, seen.now))
         except ApiError as error:
             troubled = error.is_overload or error.is_internal
             if troubled and (container is None or error.is_throttled):
                 raise
-            return before if troubled else Said()  # the container has just begun, or the Pod has just gone
+            return before if troubled else Observations()  # the container has just begun, or the Pod has just gone
 
     async def _log(self, pod: Obj, container: str) -> str:
         meta = pod["metadata"]

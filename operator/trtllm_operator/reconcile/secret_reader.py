@@ -94,7 +94,7 @@ class SecretReader:
 
 def _is_stuck_on_secret(seen: Snapshot, job: Obj) -> bool:
     pods = [p for p in seen.pods if label(p, ATTEMPT) == label(job, ATTEMPT)]
-    around = attempt.Surroundings(seen.nodes, seen.now, seen.said.job_events, seen.said.volume_events)
+    around = attempt.Surroundings(seen.nodes, seen.now, seen.observations.job_events, seen.observations.volume_events)
     state = attempt.read(job, pods, around)
     return isinstance(state, attempt.Waiting) and KINDS[state.reason].secrets is not None
 

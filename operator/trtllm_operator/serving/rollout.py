@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from ..actions import NOTHING, Actions
 from ..objects import REVISION, Obj, annotation, label, timestamp
 from .revision import Revision
 from .triton import SWITCHED_AT, deployment, service
@@ -40,11 +41,11 @@ class Observed:
 
 @dataclass(frozen=True)
 class Step:
-    apply: tuple[Obj, ...] = ()
-    delete: tuple[Obj, ...] = ()
+    """The next step of one target, and what serves after it."""
+
+    actions: Actions = NOTHING
     served: str | None = None
     """The revision that serves after this step, None when nothing proven does."""
-    again_seconds: float | None = None
 
 
 def available(live: Obj, replicas: int | None = None) -> bool:
@@ -76,7 +77,7 @@ def superseded(wanted: str, seen: Observed, now: datetime) -> tuple[Obj, ...]:
     )
 
 
-def make_room(owner: Obj, old: Revision, live: Obj, pods: Sequence[Obj], now: datetime, *, keep: int) -> Step:
+def make_room(owner: Obj, old: Revision, live: Obj, pods: Sequence[Obj], now: datetime, *, keep: int) -> Actions:
     """Stop one server of `old`, whose Deployment is `live`, for what waits for GPUs; never below `keep`.
 
     `pods` are those of the target, without any that are over. Before each step everything that was stopped has to be
@@ -85,15 +86,15 @@ def make_room(owner: Obj, old: Revision, live: Obj, pods: Sequence[Obj], now: da
     count = int(live["spec"].get("replicas", 1))
     running = [p for p in pods if label(p, REVISION) == old.name and "deletionTimestamp" not in p["metadata"]]
     if count <= keep or len(running) != count or any("deletionTimestamp" in p["metadata"] for p in pods):
-        return Step()
+        return Actions()
     counted, _, since = (annotation(live, ROOM) or "").partition("@")
     if counted != str(count):
         stamped = deployment(owner, old, count, {ROOM: f"{count}@{timestamp(now)}"})
-        return Step(apply=(stamped,), again_seconds=ROOM_SECONDS)
+        return Actions(apply=(stamped,), again_seconds=ROOM_SECONDS)
     left = (datetime.fromisoformat(since) + timedelta(seconds=ROOM_SECONDS) - now).total_seconds()
     if left > 0:
-        return Step(again_seconds=left)
-    return Step(apply=(deployment(owner, old, count - 1, {ROOM: f"{count}@{since}"}),))
+        return Actions(again_seconds=left)
+    return Actions(apply=(deployment(owner, old, count - 1, {ROOM: f"{count}@{since}"}),))
 
 
 def _outnumbers(live: Obj, wanted: str, seen: Observed) -> bool:
@@ -131,9 +132,10 @@ def step(
     if selected != wanted.name and (proven or selected not in seen.deployments):
         # Nothing proven is lost by moving: either the new revision is ready, or the selected one does not exist.
         apply.append(service(owner, target, wanted.name, timestamp(now)))
-        return Step(tuple(apply), served=wanted.name if proven else None, again_seconds=DRAIN_AFTER_SWITCH_SECONDS)
+        drained = Actions(apply=tuple(apply), again_seconds=DRAIN_AFTER_SWITCH_SECONDS)
+        return Step(drained, served=wanted.name if proven else None)
     if selected != wanted.name:
-        return Step(tuple(apply), served=selected)
+        return Step(Actions(apply=tuple(apply)), served=selected)
     assert seen.service is not None
     switched_at = annotation(seen.service, SWITCHED_AT) or timestamp(now)
     apply.append(service(owner, target, wanted.name, switched_at))
@@ -143,7 +145,7 @@ def step(
     left = (datetime.fromisoformat(switched_at) + timedelta(seconds=DRAIN_AFTER_SWITCH_SECONDS) - now).total_seconds()
     served = wanted.name
     if not old or not proven:
-        return Step(tuple(apply), served=served)
+        return Step(Actions(apply=tuple(apply)), served)
     if left > 0:
-        return Step(tuple(apply), served=served, again_seconds=left)
-    return Step(tuple(apply), delete=old, served=served)
+        return Step(Actions(apply=tuple(apply), again_seconds=left), served)
+    return Step(Actions(apply=tuple(apply), delete=old), served)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from ..api.engineartifact import EngineArtifactSpec
 from ..api.llmengine import Serving
 from ..artifacts.chain import OVERHEAD_BYTES
 from ..artifacts.diagnosis import SERVER
@@ -21,6 +21,7 @@ from ..objects import (
     REVISION,
     SCRATCH,
     TARGET,
+    Artifact,
     Obj,
     env,
     gpu_affinity,
@@ -29,7 +30,7 @@ from ..objects import (
 )
 from ..operator_config import OperatorConfig
 from ..storage import Access, step_mounts, volumes, work_mounts
-from .repository import MODEL_NAME
+from .repository import FILL_TEMPLATE, MODEL_NAME, TEMPLATES
 from .revision import Revision
 
 HTTP_PORT, GRPC_PORT, METRICS_PORT = 8000, 8001, 8002
@@ -49,38 +50,53 @@ PYTHON_INSTANCE_BYTES = 64 << 20
 SWITCHED_AT = "llmengine.dev/switched-at"
 
 
-def pod_template(
-    *,
-    engine_name: str,
-    target: str,
-    revision: str,
-    engine_artifact: str,
-    model_artifact: str,
-    engine: EngineArtifactSpec,
-    serving: Serving,
-    store: Access,
-    models: Mapping[str, Mapping[str, str]],
-    weights_bytes_total: int,
-    templates: str,
-    fill_template: str,
-    runner: str,
-    config: OperatorConfig,
-) -> dict[str, Any]:
-    """The server's Pod: the engine's own image, on the GPUs the engine is for, reading the store, never writing it."""
-    gpu, expected = engine.inputs.gpu, engine.expected
+@dataclass(frozen=True)
+class Server:
+    """What a server serves, and how."""
+
+    labels: Mapping[str, str]
+    """Of its Pods (`pod_labels`)."""
+    artifacts: Sequence[Artifact]
+    """Model, Checkpoint, Engine in this order."""
+    serving: Serving
+    store: Access
+    values: Mapping[str, Mapping[str, str]]
+    """Of the Triton templates, by template and placeholder."""
+    weights_bytes: int
+    """Of all ranks together."""
+
+    @property
+    def model(self) -> Artifact:
+        return self.artifacts[0]
+
+    @property
+    def engine(self) -> Artifact:
+        return self.artifacts[-1]
+
+    @property
+    def world_size(self) -> int:
+        expected = self.engine.spec.expected
+        assert expected is not None  # the schema demands it of an engine
+        return expected.tensor_parallel * expected.pipeline_parallel
+
+
+def pod_template(server: Server, *, runner: str, config: OperatorConfig) -> dict[str, Any]:
+    """The server's Pod: the engine's own image, on the GPUs the engine is for, reading the store, never writing it.
+    `runner` is the name of the runner's ConfigMap."""
+    gpu, expected = server.engine.spec.inputs.gpu, server.engine.spec.expected
     assert gpu is not None
     assert expected is not None
-    world_size = expected.tensor_parallel * expected.pipeline_parallel
-    shared_memory = shared_memory_bytes(models, world_size)
+    store, serving = server.store, server.serving
+    shared_memory = shared_memory_bytes(server.values, server.world_size)
     run = {
-        "engine": f"{store.directory}/{engine_artifact}",
-        "tokenizer": f"{store.directory}/{model_artifact}",
-        "world_size": world_size,
+        "engine": f"{store.directory}/{server.engine.name}",
+        "tokenizer": f"{store.directory}/{server.model.name}",
+        "world_size": server.world_size,
         "gpu": gpu.dump(),
         "release": expected.release,
-        "templates": templates,
-        "fill_template": fill_template,
-        "models": models,
+        "templates": TEMPLATES,
+        "fill_template": FILL_TEMPLATE,
+        "models": server.values,
         "repository": f"{SCRATCH}/repository",
         "http_port": HTTP_PORT,
         "grpc_port": GRPC_PORT,
@@ -89,7 +105,7 @@ def pod_template(
     }
     container = {
         "name": SERVER,
-        "image": engine.inputs.image,
+        "image": server.engine.spec.inputs.image,
         "imagePullPolicy": config.image_pull_policy,
         "command": ["python3", "/opt/llmengine/runner.pyz", "serve", "--spec", json.dumps(run, sort_keys=True)],
         "terminationMessagePolicy": "FallbackToLogsOnError",
@@ -100,11 +116,11 @@ def pod_template(
             {"name": "grpc", "containerPort": GRPC_PORT, "protocol": "TCP"},
             {"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"},
         ],
-        "resources": _resources(serving, gpu.resource, world_size, shared_memory),
+        "resources": _resources(serving, gpu.resource, server.world_size, shared_memory),
         "securityContext": CONTAINER_SECURITY,
         "volumeMounts": work_mounts(store),
         "lifecycle": {"preStop": {"sleep": {"seconds": DRAIN_SLEEP_SECONDS}}},
-        **probes(weights_bytes_total),
+        **probes(server.weights_bytes),
     }
     spec: dict[str, Any] = {
         "automountServiceAccountToken": False,
@@ -117,20 +133,18 @@ def pod_template(
         "volumes": volumes(store, runner=runner, shared_memory=mebibytes(shared_memory)),
     }
     if store.location.s3:
-        artifacts = {"engine": engine_artifact, "model": model_artifact}
-        spec["initContainers"] = [_provide(store, artifacts, weights_bytes_total, config)]
+        spec["initContainers"] = [_provide(server, config)]
     if serving.node_selector:
         spec["nodeSelector"] = dict(serving.node_selector)
-    return {"metadata": {"labels": pod_labels(engine_name, target, revision)}, "spec": spec}
+    return {"metadata": {"labels": dict(server.labels)}, "spec": spec}
 
 
-def _provide(
-    store: Access, artifacts: Mapping[str, str], weights_bytes_total: int, config: OperatorConfig
-) -> dict[str, Any]:
+def _provide(server: Server, config: OperatorConfig) -> dict[str, Any]:
     """Brings the engine and the tokenizer from a bucket; a claim is read where it is mounted."""
-    arguments = {**artifacts, "store": store.argument, "scratch": SCRATCH}
-    container = step_container("provide", "provide", arguments, config, step_mounts(store))
-    disk = mebibytes(weights_bytes_total + weights_bytes_total // 10 + OVERHEAD_BYTES)
+    names = {"engine": server.engine.name, "model": server.model.name}
+    arguments = {**names, "store": server.store.argument, "scratch": SCRATCH}
+    container = step_container("provide", "provide", arguments, config, step_mounts(server.store))
+    disk = mebibytes(server.weights_bytes + server.weights_bytes // 10 + OVERHEAD_BYTES)
     requests = {**container["resources"]["requests"], "ephemeral-storage": disk}
     return {**container, "resources": {**container["resources"], "requests": requests}}
 

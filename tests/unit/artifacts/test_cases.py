@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from trtllm_operator.artifacts.plan import Plan, Said, plan
+from trtllm_operator.actions import Actions
+from trtllm_operator.artifacts.plan import Observations, plan
 from trtllm_operator.artifacts.secrets import Secrets
 from trtllm_operator.objects import SECRETS
 
@@ -21,7 +22,7 @@ def told(reason: str, message: str = "why", **more: Any) -> str:
     return json.dumps({"failure": {"reason": reason, "message": message, "retryable": False, **more}})
 
 
-def after(pod_: dict[str, Any], *, seconds: int = 0, artifact: dict[str, Any] | None = None, **seen: Any) -> Plan:
+def after(pod_: dict[str, Any], *, seconds: int = 0, artifact: dict[str, Any] | None = None, **seen: Any) -> Actions:
     return plan(
         snapshot(artifact=artifact or engine_artifact(), jobs=(job(1, POLICY, failed(seconds)),), pods=(pod_,), **seen)
     )
@@ -128,16 +129,16 @@ def test_c89_gpu_memory_that_an_ending_pod_of_ours_may_hold_is_waited_for_and_th
 def test_c90_a_claim_that_another_node_has_is_named_as_the_cause() -> None:
     event = 'Multi-Attach error for volume "pvc-1" Volume is already used by pod(s) chat-h100-1-abc'
     hangs = pod(1, phase="Pending")
-    made = plan(snapshot(jobs=(job(1, POLICY),), pods=(hangs,), said=Said(volume_events=event)))
+    made = plan(snapshot(jobs=(job(1, POLICY),), pods=(hangs,), observations=Observations(volume_events=event)))
     ready = condition(made, "Ready")
     assert ready["reason"] == "VolumeUnavailable"
     assert event in ready["message"]
     assert "use a ReadWriteMany claim" in ready["message"]
     assert condition(made, "Stalled")["status"] == "False", "it goes on once the claim is free"
     starts = pod(1, initContainerStatuses=[running("stage")])
-    assert plan(snapshot(jobs=(job(1, POLICY),), pods=(starts,), said=Said(volume_events=event))).status["phase"] == (
-        "Running"
-    )
+    assert plan(
+        snapshot(jobs=(job(1, POLICY),), pods=(starts,), observations=Observations(volume_events=event))
+    ).status["phase"] == ("Running")
 
 
 @pytest.mark.parametrize(
@@ -185,7 +186,7 @@ def test_c94_what_was_refused_is_tried_again_once_the_secret_has_changed(reason:
     refused = pod(1, containerStatuses=[ended("publish", 64, told(reason, "HTTP 401: the token is wrong"))])
     first = made_with(1, seeing("v1"), artifact, failed(9999))
 
-    def then(secrets: Secrets, **seen: Any) -> Plan:
+    def then(secrets: Secrets, **seen: Any) -> Actions:
         return plan(snapshot(artifact=seen.pop("artifact", artifact), secrets=secrets, **seen))
 
     unchanged = then(seeing("v1", pull="p2"), jobs=(first,), pods=(refused,))
@@ -239,9 +240,9 @@ def test_c94_a_missing_key_is_named_and_the_pod_made_anew_once_it_is_there() -> 
     word = 'MountVolume.SetUp failed for volume "token" : references non-existent secret key: token'
     jobs = (made_with(1, seeing("v1"), artifact),)
 
-    def then(named: str) -> Plan:
-        said = Said(volume_events=word)
-        return plan(snapshot(artifact=artifact, jobs=jobs, pods=(stuck,), secrets=seeing(named), said=said))
+    def then(named: str) -> Actions:
+        said = Observations(volume_events=word)
+        return plan(snapshot(artifact=artifact, jobs=jobs, pods=(stuck,), secrets=seeing(named), observations=said))
 
     unchanged = then("v1")
     assert (unchanged.delete, unchanged.again_seconds) == ((), 30)
@@ -281,7 +282,7 @@ def test_c95_a_rate_limit_waits_as_asked_and_uses_up_no_attempt() -> None:
     limited = pod(1, containerStatuses=[ended("publish", 75, told("HubRateLimited", "429", retryAfterSeconds=100))])
     once = engine_artifact(maxAttempts=1)
 
-    def seconds_after(seconds: int) -> Plan:
+    def seconds_after(seconds: int) -> Actions:
         return plan(snapshot(artifact=once, jobs=(job(1, policy_of(once), failed(seconds)),), pods=(limited,)))
 
     early = seconds_after(60)
@@ -292,7 +293,7 @@ def test_c95_a_rate_limit_waits_as_asked_and_uses_up_no_attempt() -> None:
 
 
 def test_c97_eviction_for_disk_is_tried_elsewhere_a_few_times() -> None:
-    def evicted(count: int) -> Plan:
+    def evicted(count: int) -> Actions:
         pods = tuple(
             {
                 **(p := pod(1, phase="Failed", reason="Evicted", message="low on resource: ephemeral-storage")),
@@ -339,7 +340,7 @@ def test_c114_the_reason_of_the_failure_is_said_while_it_is_tried_again_and_kept
 
 def test_a_quota_is_told_in_the_api_server_s_words() -> None:
     said = 'pods "engine-1-1-x" is forbidden: exceeded quota: gpus, requested: requests.nvidia.com/gpu=1, used: 0'
-    made = plan(snapshot(jobs=(job(1, POLICY),), said=Said(job_events=said)))
+    made = plan(snapshot(jobs=(job(1, POLICY),), observations=Observations(job_events=said)))
     assert condition(made, "Ready")["reason"] == "QuotaExceeded"
     assert said in condition(made, "Ready")["message"]
     assert condition(made, "Stalled")["status"] == "False", "room may come by itself"
@@ -347,7 +348,7 @@ def test_a_quota_is_told_in_the_api_server_s_words() -> None:
 
 def test_a_pod_that_the_api_server_refuses_needs_a_person() -> None:
     said = 'pods "engine-1-1-x" is forbidden: violates PodSecurity "restricted:latest"'
-    made = plan(snapshot(jobs=(job(1, POLICY),), said=Said(job_events=said)))
+    made = plan(snapshot(jobs=(job(1, POLICY),), observations=Observations(job_events=said)))
     assert condition(made, "Stalled")["reason"] == "PodRefused"
 
 
@@ -387,7 +388,9 @@ def test_progress_is_said_in_steps_of_ten_percent() -> None:
     def said(done: int) -> str | None:
         log = json.dumps({"event": "downloading", "bytes": done, "totalBytes": 16_100_000_000})
         seen = snapshot(
-            jobs=(job(1, POLICY),), pods=(pod(1, initContainerStatuses=[running("build")]),), said=Said(log=log)
+            jobs=(job(1, POLICY),),
+            pods=(pod(1, initContainerStatuses=[running("build")]),),
+            observations=Observations(log=log),
         )
         return plan(seen).status.get("progress")
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from trtllm_operator.actions import Actions
 from trtllm_operator.api.engineartifact import EngineArtifactSpec
 from trtllm_operator.artifacts.jobs import policy_hash
-from trtllm_operator.artifacts.plan import Plan, Snapshot, plan
+from trtllm_operator.artifacts.plan import Snapshot, plan
 
 from .world import (
     CONFIG,
@@ -55,7 +56,7 @@ def policy_of(artifact: dict[str, Any]) -> str:
 POLICY = policy_of(engine_artifact())
 
 
-def condition(made: Plan, type_: str) -> dict[str, Any]:
+def condition(made: Actions, type_: str) -> dict[str, Any]:
     """The condition; one that says no where it is absent, as Stalled is while nothing stalls."""
     found = (c for c in made.status["conditions"] if c["type"] == type_)
     return next(found, {"type": type_, "status": "False", "reason": "", "message": ""})
@@ -65,7 +66,7 @@ def names(objects: tuple[Any, ...]) -> list[str]:
     return [o["metadata"]["name"] for o in objects]
 
 
-def with_status(made: Plan, artifact: dict[str, Any]) -> dict[str, Any]:
+def with_status(made: Actions, artifact: dict[str, Any]) -> dict[str, Any]:
     return {**artifact, "status": dict(made.status)}
 
 

@@ -1,6 +1,7 @@
 """A model of a cluster for the pure planners: an API server's memory, the controllers around it, and time.
 
-It keeps objects, lets the planners act on them exactly as the reconciler does, and plays the parts that are not ours:
+It keeps objects, lets the real reconciler act on them through a client that answers from memory, and plays the parts
+that are not ours:
 the Job and Deployment controllers, the kubelet and the garbage collector. Nothing runs by itself: a test says what
 happens next, so that every order of events can be tried.
 """
@@ -8,38 +9,40 @@ happens next, so that every order of events can be tried.
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Coroutine, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar, cast
 
-from trtllm_operator.api.engineartifact import EngineArtifactSpec, Policy
-from trtllm_operator.api.llmengine import LLMEngineSpec
-from trtllm_operator.artifacts.collection import FINALIZER, beginning, plan_collection
-from trtllm_operator.artifacts.inspection import inspection_policy
-from trtllm_operator.artifacts.plan import plan as plan_artifact
-from trtllm_operator.artifacts.secrets import Secrets, digest, named_secrets
 from trtllm_operator.catalog import load_catalog
-from trtllm_operator.engines.plan import plan as plan_engine
+from trtllm_operator.kube.apply import Applier
 from trtllm_operator.kube.cache import Cache
+from trtllm_operator.kube.client import Client
+from trtllm_operator.kube.errors import ApiError
 from trtllm_operator.kube.resource import (
     CONTROLLER_REVISION,
     DEPLOYMENT,
     JOB,
     POD,
+    SECRET,
     SERVICE,
+    SERVICE_ACCOUNT,
     Obj,
     Resource,
     key_of,
 )
 from trtllm_operator.objects import ATTEMPT, CHECK, REVISION, label
-from trtllm_operator.reconcile.observe import observe_artifact, observe_engine
-from trtllm_operator.reconcile.watches import ENGINE_ARTIFACT, INDEXED_LABELS, LLM_ENGINE, RESOURCES
+from trtllm_operator.reconcile.reader import Reader
+from trtllm_operator.reconcile.reconciler import Reconciler
+from trtllm_operator.reconcile.secret_reader import SecretReader
+from trtllm_operator.reconcile.watches import ENGINE_ARTIFACT, INDEXED_LABELS, LLM_ENGINE, RESOURCES, Key
 
 from ..artifacts.world import CONFIG, NOW, RUNNER, node
 
+T = TypeVar("T")
 CATALOG = load_catalog()
 NAMESPACE = "team"
 TOKEN = "hub-token"
@@ -97,6 +100,76 @@ def claim(name: str, *modes: str) -> dict[str, Any]:
     }
 
 
+@dataclass
+class Api:
+    """The calls of `kube.client.Client` that the operator makes, answered from the world's memory."""
+
+    world: World
+
+    async def get(self, resource: Resource, namespace: str, name: str) -> Obj:
+        if resource == SERVICE_ACCOUNT:
+            return {"imagePullSecrets": [{"name": pull} for pull in self.world.pull_secrets]}
+        return self._live(resource, namespace, name)
+
+    async def version(self, resource: Resource, _namespace: str, name: str) -> str | None:
+        assert resource == SECRET
+        return self.world.secret_version(name)
+
+    async def list(self, _resource: Resource, **_selection: str) -> list[Obj]:
+        return []
+
+    async def logs(self, _namespace: str, name: str, container: str, **_limits: int) -> str:
+        raise ApiError(404, "NotFound", f"no log of {container} in {name}")
+
+    async def create(self, resource: Resource, obj: Obj) -> Obj:
+        if self.world.cache.get(resource, NAMESPACE, obj["metadata"]["name"]) is not None:
+            raise ApiError(409, "AlreadyExists", obj["metadata"]["name"])
+        return self._written(self.world.put(obj))
+
+    async def apply(self, resource: Resource, obj: Obj, *, subresource: str = "") -> Obj:
+        meta = obj["metadata"]
+        if subresource:
+            live = self._live(resource, meta["namespace"], meta["name"])
+            return self._written(self.world.put({**live, subresource: obj[subresource]}))
+        there = self.world.cache.get(resource, meta["namespace"], meta["name"]) or {}
+        return self._written(self.world.put({**there, **obj, "metadata": {**there.get("metadata", {}), **meta}}))
+
+    async def merge(self, _resource: Resource, obj: Obj, changes: Obj) -> Obj:
+        merged = {field: {**obj[field], **changes.get(field, {})} for field in ("metadata", "spec")}
+        return self._written(self.world.put({**obj, **merged, "status": {}}))
+
+    async def replace(self, _resource: Resource, obj: Obj) -> Obj:
+        return self._written(self.world.released(obj))
+
+    async def delete(self, resource: Resource, obj: Obj, *, propagation: str = "Background") -> bool:
+        assert propagation == "Background"
+        meta = obj["metadata"]
+        there = self.world.cache.get(resource, meta["namespace"], meta["name"])
+        if there is None or there["metadata"]["uid"] != meta["uid"]:
+            return False
+        self._written(there)
+        self.world.delete(obj)
+        return True
+
+    def _live(self, resource: Resource, namespace: str, name: str) -> Obj:
+        if (live := self.world.cache.get(resource, namespace, name)) is None:
+            raise ApiError(404, "NotFound", name)
+        return live
+
+    def _written(self, obj: Obj) -> Obj:
+        self.world.writes += 1
+        return obj
+
+
+def finished(call: Coroutine[Any, Any, T]) -> T:
+    """The result of a call in which nothing waits for anything, so that it needs no event loop."""
+    try:
+        call.send(None)
+    except StopIteration as end:
+        return cast("T", end.value)
+    raise AssertionError("it waits for something")
+
+
 class World:
     """The cluster. `published`: what the store holds; `damaged`: what of that is not whole; `builds`: how often each
     was built since it was last taken away; `texts`: digest of the calibration texts on the claim."""
@@ -117,6 +190,19 @@ class World:
         self.pull_secrets: tuple[str, ...] = ()
         """Those of the ServiceAccount."""
         self._by_kind: dict[str, Resource] = {r.kind: r for r in RESOURCES}
+        client = cast("Client", Api(self))
+        looks = itertools.count(step=1000)
+        self.reconciler = Reconciler(
+            client=client,
+            cache=self.cache,
+            applier=Applier(client, self.cache, RESOURCES, hash_annotation="llmengine.dev/applied"),
+            catalog=CATALOG,
+            config=CONFIG,
+            runner=RUNNER,
+            reader=Reader(client, clock=lambda: self.now.timestamp()),
+            secrets=SecretReader(client, clock=lambda: float(next(looks))),
+            now=lambda: self.now,
+        )
         for made in (
             node("a100", "NVIDIA-A100-SXM4-80GB", "8.0", 81920),
             node("h100", "NVIDIA-H100-80GB-HBM3"),
@@ -183,25 +269,18 @@ class World:
         self.secrets[name] = self.version
         self.missing_secrets.discard(name)
 
-    def secrets_of(self, policy: Policy) -> Secrets:
-        """Those that an attempt depends on, as they are now."""
-        named = {name: self._secret(name) for name in named_secrets(policy)}
-        missing = tuple(name for name, version in named.items() if version is None)
-        pull = digest({name: self._secret(name) for name in self.pull_secrets})
-        return Secrets(digest(named) if named else None, pull, missing)
-
-    def _secret(self, name: str) -> str | None:
+    def secret_version(self, name: str) -> str | None:
         return None if name in self.missing_secrets else str(self.secrets[name])
 
-    # What the operator does; the same order of writes as reconcile.reconciler.
+    # What the operator does.
 
     def reconcile(self) -> int:
         """Every key once; the number of writes that took."""
         before = self.writes
         for found in self.find(LLM_ENGINE):
-            self._reconcile_engine(found["metadata"]["name"])
+            self._reconcile(Key("LLMEngine", NAMESPACE, found["metadata"]["name"]))
         for found in self.find(ENGINE_ARTIFACT):
-            self._reconcile_artifact(found["metadata"]["name"])
+            self._reconcile(Key("EngineArtifact", NAMESPACE, found["metadata"]["name"]))
         return self.writes - before
 
     def settle(self, limit: int = 50) -> None:
@@ -211,81 +290,16 @@ class World:
                 return
         raise AssertionError(f"the operator still writes after {limit} rounds in which nothing happened")
 
-    def _reconcile_engine(self, name: str) -> None:
-        found = self.get(LLM_ENGINE, name)
-        if found is None:
-            return
-        seen = observe_engine(found, self.cache, catalog=CATALOG, config=CONFIG, runner=RUNNER, now=self.now)
-        if isinstance(seen.spec, LLMEngineSpec):
-            seen = replace(seen, secrets=self.secrets_of(inspection_policy(seen.spec)))
-        plan = plan_engine(seen)
-        self._create(plan.create)
-        for wanted in plan.apply:
-            self._apply(wanted)
-        self._delete(plan.delete)
-        self._apply_status(found, plan.status)
+    def _reconcile(self, key: Key) -> None:
+        """One pass of the product's own reconciler."""
+        finished(self.reconciler.reconcile(key))
 
-    def _reconcile_artifact(self, name: str) -> None:
-        found = self.get(ENGINE_ARTIFACT, name)
-        if found is None:
-            return
-        seen = observe_artifact(found, self.cache, config=CONFIG, runner=RUNNER, now=self.now)
-        if "deletionTimestamp" in found["metadata"]:
-            collection = plan_collection(
-                found,
-                (*seen.jobs, *seen.checks),
-                seen.pods,
-                referenced=seen.referenced,
-                claim_gone=seen.claim_gone,
-                config=CONFIG,
-                now=self.now,
-            )
-            self._create(collection.create)
-            self._delete(collection.delete)
-            if collection.begin:
-                changes = beginning()
-                begun = {**collection.begin, "spec": {**collection.begin["spec"], **changes["spec"]}}
-                self.put({**begun, "metadata": {**begun["metadata"], **changes["metadata"]}, "status": {}})
-                self.writes += 1
-            if collection.release:
-                rest = [f for f in found["metadata"]["finalizers"] if f != FINALIZER]
-                released = self.put({**found, "metadata": {**found["metadata"], "finalizers": rest}})
-                self.writes += 1
-                self._gone(ENGINE_ARTIFACT, released)
-            return
-        secrets = self.secrets_of(EngineArtifactSpec.model_validate(found["spec"]).policy)
-        plan = plan_artifact(replace(seen, secrets=secrets))
-        self._create(plan.create)
-        self._apply_status(found, plan.status)
-        self._delete(plan.delete)
-
-    def _create(self, objects: tuple[Mapping[str, Any], ...]) -> None:
-        for obj in objects:
-            resource = self._by_kind[obj["kind"]]
-            if self.cache.get(resource, NAMESPACE, obj["metadata"]["name"]) is None:
-                self.put(obj)
-                self.writes += 1
-
-    def _apply(self, wanted: Mapping[str, Any]) -> None:
-        resource = self._by_kind[wanted["kind"]]
-        live = self.cache.get(resource, NAMESPACE, wanted["metadata"]["name"])
-        if live is not None and _covers(live, wanted):
-            return
-        self.put({**(live or {}), **wanted, "metadata": {**(live or {}).get("metadata", {}), **wanted["metadata"]}})
-        self.writes += 1
-
-    def _apply_status(self, obj: Obj, status: Mapping[str, Any]) -> None:
-        live = self.cache.get(self._by_kind[obj["kind"]], NAMESPACE, obj["metadata"]["name"])
-        if live is None or live["metadata"]["uid"] != obj["metadata"]["uid"] or live.get("status") == status:
-            return
-        self.set_status(live, status)
-        self.writes += 1
-
-    def _delete(self, objects: tuple[Mapping[str, Any], ...]) -> None:
-        for obj in objects:
-            if "deletionTimestamp" not in obj["metadata"]:
-                self.delete(dict(obj))
-                self.writes += 1
+    def released(self, obj: Obj) -> Obj:
+        """An object is replaced by one without the finalizers that held it."""
+        kept = self.put(obj)
+        if "deletionTimestamp" in kept["metadata"] and not kept["metadata"].get("finalizers"):
+            self._gone(self._by_kind[kept["kind"]], kept)
+        return kept
 
     # What the controllers and kubelets around it do.
 
@@ -505,11 +519,3 @@ class World:
         """(Service, revision it selects)."""
         for service in self.find(SERVICE):
             yield service["metadata"]["name"], service["spec"]["selector"][REVISION]
-
-
-def _covers(live: Any, wanted: Any) -> bool:
-    if isinstance(wanted, Mapping):
-        return isinstance(live, Mapping) and all(k in live and _covers(live[k], v) for k, v in wanted.items())
-    if isinstance(wanted, list | tuple):
-        return isinstance(live, list | tuple) and list(live) == list(wanted)
-    return bool(live == wanted)

@@ -109,8 +109,8 @@ def test_c90_a_server_that_cannot_have_its_claim_says_so_in_the_cluster_s_words(
     then = timestamp(world.now - timedelta(minutes=minutes))
     event = {"reason": reason, "message": MULTI_ATTACH, "lastTimestamp": then}
     reading = Reading(events=[event, *([waited] if said else [])])
-    heard = asyncio.run(reading.reader.hear_volumes(seen))
-    asyncio.run(reading.reader.hear_volumes(seen))
+    heard = asyncio.run(reading.reader.read_volume_events(seen))
+    asyncio.run(reading.reader.read_volume_events(seen))
     assert len(reading.api.asked) == 2, "one server of each target, and not again at once"
     made = engine_plan(heard)
     assert made.again_seconds is not None
@@ -123,7 +123,7 @@ def test_c90_a_server_that_cannot_have_its_claim_says_so_in_the_cluster_s_words(
 def test_c90_a_server_whose_volumes_are_there_is_not_asked_about(world: World) -> None:
     reading = Reading(events=[{"reason": "FailedMount", "message": "x", "lastTimestamp": "2099-01-01T00:00:00Z"}])
     pulling = starting(world, conditions=[{"type": "PodReadyToStartContainers", "status": "True"}])
-    assert asyncio.run(reading.reader.hear_volumes(pulling)).volume_events == {}
+    assert asyncio.run(reading.reader.read_volume_events(pulling)).volume_events == {}
     assert reading.api.asked == []
 
 

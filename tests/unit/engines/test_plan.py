@@ -7,17 +7,15 @@ from typing import Any
 
 import pytest
 
-from trtllm_operator.api.llmengine import LLMEngineSpec
-from trtllm_operator.artifacts.inspection import inspection_policy
+from trtllm_operator.actions import Actions
 from trtllm_operator.engines.plan import plan
-from trtllm_operator.engines.snapshot import EnginePlan
 from trtllm_operator.kube.resource import CONTROLLER_REVISION, DEPLOYMENT, JOB, POD, SERVICE, Obj
 from trtllm_operator.objects import REVISION, label
 from trtllm_operator.reconcile.observe import observe_engine
 from trtllm_operator.reconcile.watches import ENGINE_ARTIFACT, LLM_ENGINE
 
 from ..artifacts.world import CONFIG, RUNNER, node
-from .simulation import CATALOG, GATED, REFUSED, TOKEN, World, engine
+from .simulation import CATALOG, GATED, REFUSED, TOKEN, World, engine, finished
 
 FP8 = {"quantization": "fp8"}
 
@@ -297,11 +295,10 @@ def test_c93_an_inspection_whose_image_cannot_be_pulled_begins_anew_with_other_p
     assert condition(world, "Ready")["status"] == "True"
 
 
-def look(world: World, **more: Any) -> EnginePlan:
+def look(world: World, **more: Any) -> Actions:
     """What is planned once the Secret has been looked at."""
     seen = observe_engine(state(world), world.cache, catalog=CATALOG, config=CONFIG, runner=RUNNER, now=world.now)
-    assert isinstance(seen.spec, LLMEngineSpec)
-    return plan(replace(seen, secrets=world.secrets_of(inspection_policy(seen.spec)), **more))
+    return plan(replace(finished(world.reconciler.secrets.look_for_inspection(seen)), **more))
 
 
 def test_c94_a_plan_looks_again_at_a_secret_that_may_be_at_fault(world: World) -> None:

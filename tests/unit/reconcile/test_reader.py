@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from trtllm_operator.artifacts.plan import Said, Snapshot, plan
+from trtllm_operator.artifacts.plan import Observations, Snapshot, plan
 from trtllm_operator.engines.plan import plan as engine_plan
 from trtllm_operator.engines.snapshot import EngineSnapshot
 from trtllm_operator.kube.client import Client
@@ -50,8 +50,8 @@ class World:
         self.api, self.seconds = Api(**answers), 0.0
         self.reader = Reader(cast("Client", self.api), clock=lambda: self.seconds)
 
-    def listen(self, seen: Snapshot) -> Said:
-        return asyncio.run(self.reader.listen(seen)).said
+    def listen(self, seen: Snapshot) -> Observations:
+        return asyncio.run(self.reader.read_attempt(seen)).observations
 
 
 def running_build() -> Snapshot:
@@ -80,7 +80,7 @@ def test_a_container_that_has_just_begun_has_nothing_to_say_yet_and_the_next_is_
     world = World(log="stage")
     begun = running_build()
     begun.pods[0]["status"]["initContainerStatuses"][1]["state"]["running"]["startedAt"] = stamp(2)
-    assert world.listen(begun) == Said()
+    assert world.listen(begun) == Observations()
     assert plan(begun).again_seconds == 5
     assert world.api.asked == []
     begun.pods[0]["status"]["initContainerStatuses"][1]["state"]["running"]["startedAt"] = stamp(6)
@@ -102,7 +102,7 @@ def test_what_has_ended_is_not_read() -> None:
 @pytest.mark.parametrize("status", [400, 403, 404])
 def test_a_log_that_cannot_be_read_is_no_failure(status: int) -> None:
     world = World(log=ApiError(status, "BadRequest", "container is waiting to start", call="logs"))
-    assert world.listen(running_build()) == Said()
+    assert world.listen(running_build()) == Observations()
 
 
 @pytest.mark.parametrize("status", [0, 500, 502, 504])
@@ -114,7 +114,7 @@ def test_a_kubelet_that_cannot_be_asked_keeps_no_build_from_being_looked_at(stat
     world.seconds = 31
     world.listen(running_build())
     assert len(world.api.asked) == 2, "it is asked no more often for that"
-    assert World(log=world.api.log).listen(running_build()) == Said()
+    assert World(log=world.api.log).listen(running_build()) == Observations()
 
 
 def test_an_api_server_that_asks_for_a_pause_gets_it() -> None:
@@ -153,7 +153,7 @@ class TestServers:
         return replace(seen, pods=tuple(pods))
 
     def hear(self, world: World, seen: EngineSnapshot) -> dict[str, int]:
-        return dict(asyncio.run(world.reader.hear_servers(seen)).kv_cache_tokens)
+        return dict(asyncio.run(world.reader.read_kv_cache_tokens(seen)).kv_cache_tokens)
 
     def test_c11_one_server_of_each_revision_is_asked_once_a_start(self) -> None:
         world = World(log=f"loading\n{self.LINE.format(979_109)}ready")

@@ -1,0 +1,74 @@
+"""Carries out what a plan wants done, in the order that `actions.Actions` gives."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from ..actions import Actions, Release
+from ..artifacts.collection import FINALIZER, beginning
+from ..kube.apply import Applier
+from ..kube.cache import Cache
+from ..kube.client import Client
+from ..kube.errors import ApiError
+from ..kube.resource import JOB, Obj
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Executor:
+    client: Client
+    cache: Cache
+    applier: Applier
+
+    async def carry_out(self, owner: Obj | None, actions: Actions, *, may_plan_again: bool = False) -> bool:
+        """Write what the plan for `owner` asks for. False where it stopped to be planned again, which takes what was
+        created into account: the status is then written once and not for each step.
+
+        A plan without an owner has neither status nor end.
+        """
+        release = actions.release
+        try:
+            for obj in actions.create:
+                await self.applier.create(dict(obj))
+        except ApiError as error:
+            if release is None or not error.is_namespace_terminating:
+                raise
+            # No Job can run here any more; the volume goes with the namespace or is somebody else's.
+            release = Release(release.left_behind)
+        for obj in actions.apply:
+            await self.applier.apply(dict(obj))
+        if actions.create and may_plan_again:
+            return False
+        if owner is not None and actions.status:
+            await self.applier.apply_status(owner, dict(actions.status))
+        for obj in actions.delete:
+            await self.applier.delete(dict(obj))
+        if owner is not None and actions.begin:
+            await self._begin(owner, dict(actions.begin))
+        if owner is not None and release and not release.if_terminating:
+            await self._release(owner, release)
+        return True
+
+    async def _begin(self, owner: Obj, job: Obj) -> None:
+        """Let a Job that removes files begin. Whoever hangs in here finds the owner or the Job changed: a removal that
+        is over has had this Job begin, or took it away."""
+        meta = owner["metadata"]
+        live = await self.client.get(self.applier.resource_of(owner), meta["namespace"], meta["name"])
+        if live["metadata"]["uid"] == meta["uid"] and FINALIZER in live["metadata"].get("finalizers", ()):
+            self.cache.put(JOB, await self.client.merge(JOB, job, beginning()))
+
+    async def _release(self, owner: Obj, release: Release) -> None:
+        meta, resource = owner["metadata"], self.applier.resource_of(owner)
+        if release.left_behind:
+            log.warning("namespace %s: %s", meta["namespace"], release.left_behind)
+        rest = [f for f in meta.get("finalizers", ()) if f != FINALIZER]
+        try:
+            released = await self.client.replace(resource, {**owner, "metadata": {**meta, "finalizers": rest}})
+        except ApiError as error:
+            if not error.is_not_found:
+                raise
+        else:
+            # Its Jobs may be seen to go before it is.
+            self.cache.put(resource, released)
