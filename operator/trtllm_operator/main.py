@@ -18,7 +18,7 @@ from .kube.errors import ConfigError as ClusterConfigError
 from .kube.host import Host, run
 from .kube.kubeconfig import load_config
 from .kube.lease import LeaseSettings
-from .objects import Runner
+from .objects import IDENTITY, Runner
 from .operator_config import ConfigError, load
 from .reconcile.reader import Reader
 from .reconcile.reconciler import Reconciler
@@ -54,7 +54,7 @@ def main() -> int:
     reconciler = Reconciler(
         client=client,
         cache=cache,
-        applier=Applier(client, cache, RESOURCES, hash_annotation="llmengine.dev/applied"),
+        applier=Applier(client, cache, RESOURCES, hash_annotation="llmengine.dev/applied", identity=IDENTITY),
         catalog=catalog,
         config=config,
         runner=Runner(build_zipapp()),

@@ -26,6 +26,8 @@ CHECK = f"{GROUP}/check"
 POLICY_HASH = f"{GROUP}/policy-hash"
 RETRY = f"{GROUP}/retry"
 BEGUN = f"{GROUP}/begun"
+IDENTITY = (MANAGED, ENGINE, TARGET, REVISION, ARTIFACT, ATTEMPT, CHECK)
+"""Labels that tell what an object without a controller was made for."""
 JOBS_ACCOUNT = "default"
 """ServiceAccount of the Pods of Jobs: none is named, and admission gives them this one's pull secrets."""
 SECRETS, PULL_SECRETS = f"{GROUP}/secrets", f"{GROUP}/pull-secrets"
@@ -85,6 +87,13 @@ def short_hash(value: Any, digits: int = 8) -> str:
     """Hex digits of the SHA-256 of the canonical JSON of `value`."""
     canonical = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(canonical.encode()).hexdigest()[:digits]
+
+
+def sorted_fields(value: Any) -> Any:
+    """`value` with the fields of all objects in it sorted, as Go sorts them."""
+    if isinstance(value, dict):
+        return {name: sorted_fields(value[name]) for name in sorted(value)}
+    return [sorted_fields(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def owner_reference(owner: Obj) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import Any
 from ..actions import Actions, Release, earliest
 from ..api import GROUP
 from ..api.engineartifact import EngineArtifactSpec
+from ..api.stored import read_stored
 from ..objects import (
     ARTIFACT,
     ATTEMPT,
@@ -123,7 +124,7 @@ def beginning() -> dict[str, Any]:
 def collect_job(artifact: Obj, config: OperatorConfig) -> dict[str, Any]:
     """The Job that removes the files: on a CPU, with the store writable, and suspended."""
     name = artifact["metadata"]["name"]
-    spec = EngineArtifactSpec.model_validate(artifact["spec"])
+    spec = read_stored(EngineArtifactSpec, artifact["spec"])
     store = access(spec)
     labels = {MANAGED: "true", ARTIFACT: name}
     pod = base_pod(spec.policy, volumes(store))

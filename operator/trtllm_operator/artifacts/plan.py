@@ -15,6 +15,7 @@ from typing import Any
 from ..actions import NOTHING, Actions, earliest
 from ..api.conditions import Condition, find, transition, truth
 from ..api.engineartifact import AttemptRecord, EngineArtifactSpec, EngineArtifactStatus, Phase
+from ..api.stored import read_status, read_stored, written_status
 from ..objects import (
     ATTEMPT,
     NO_MATCHING_NODE,
@@ -112,8 +113,8 @@ def is_ready(artifact: Obj) -> bool:
 
 def plan(seen: Snapshot) -> Actions:
     """The next step of one artifact that is not being deleted."""
-    spec = EngineArtifactSpec.model_validate(seen.artifact["spec"])
-    before = EngineArtifactStatus.model_validate(seen.artifact.get("status") or {})
+    spec = read_stored(EngineArtifactSpec, seen.artifact["spec"])
+    before = read_status(EngineArtifactStatus, seen.artifact.get("status"))
     outcome = _checked_outcome(seen, spec, before)
     status = _status(seen, before, outcome)
     expired = _grace_left_seconds(seen, status)
@@ -122,7 +123,7 @@ def plan(seen: Snapshot) -> Actions:
     return replace(
         todo,
         delete=(*todo.delete, *doomed),
-        status=status.dump(),
+        status=written_status(status, seen.artifact.get("status")),
         again_seconds=earliest(s for s in (todo.again_seconds, expired) if s is None or s > 0),
     )
 

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from ..api.llmengine import LLMEngineSpec, LLMEngineStatus
 from ..api.markers import problems
+from ..api.stored import read_status
 from ..kube.resource import CONTROLLER_REVISION, NODE, Obj, Resource
 from ..objects import ENGINE, condition_true
 from ..reconcile.watches import ENGINE_ARTIFACT, LLM_ENGINE
@@ -46,7 +47,7 @@ class Namespace:
     def engine(self, word: str, name: str) -> LiveEngine:
         """Raises CliError also where it wants nothing yet."""
         live = self._named(LLM_ENGINE, name)
-        status = LLMEngineStatus.model_validate(live.get("status") or {})
+        status = read_status(LLMEngineStatus, live.get("status"))
         found = self._cluster.objects(CONTROLLER_REVISION, self._name, f"{ENGINE}={name}")
         revisions = [read_revision(r) for r in sorted(found, key=lambda r: int(r["revision"]), reverse=True)]
         names = {t.wanted_revision for t in status.targets}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from ..api.engineartifact import ArtifactType, Inputs
+from ..api.stored import read_stored
 from ..planning.keys import artifact_name
 from .errors import CliError
 from .files import read_documents, said
@@ -112,7 +113,7 @@ def part_of(document: Mapping[str, Any], word: str) -> Part:
     if type_ not in ("Model", "Checkpoint", "Engine") or "inputs" not in holder:
         raise CliError(f"{word} is no EngineArtifact, no manifest.json and no LLMEngine: it has no type and inputs")
     try:
-        return Part(type_, Inputs.model_validate(holder["inputs"]))
+        return Part(type_, read_stored(Inputs, holder["inputs"]))
     except ValidationError as error:
         first = error.errors()[0]
         raise CliError(f"{word}: inputs.{'.'.join(map(str, first['loc']))}: {said(first)}") from None

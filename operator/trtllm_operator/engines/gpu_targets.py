@@ -6,6 +6,7 @@ from collections import defaultdict
 
 from ..api.engineartifact import GpuClass
 from ..api.llmengine import LLMEngineSpec
+from ..api.stored import read_stored
 from ..artifacts.plan import is_ready
 from ..objects import REVISION, TARGET, label
 from ..planning.expansion import Expansion, KnownClass, expand
@@ -26,6 +27,6 @@ def _known(seen: EngineSnapshot) -> dict[str, list[KnownClass]]:
         engine = revision["data"]["artifacts"][-1]
         artifact = seen.artifacts.get(engine["name"])
         proven = name in selected or (artifact is not None and is_ready(artifact))
-        gpu = GpuClass.model_validate(engine["spec"]["inputs"]["gpu"])
+        gpu = read_stored(GpuClass, engine["spec"]["inputs"]["gpu"])
         out[label(revision, TARGET) or ""].append(KnownClass(gpu, proven))
     return out

@@ -12,6 +12,7 @@ from ..api import API_VERSION
 from ..api.engineartifact import KIND as ARTIFACT_KIND
 from ..api.engineartifact import EngineArtifactStatus
 from ..api.llmengine import LLMEngineSpec, LLMEngineStatus, ResolvedModel, Target
+from ..api.stored import read_status, written_status
 from ..artifacts.chain import policy
 from ..artifacts.collection import FINALIZER
 from ..artifacts.plan import LOOK_AGAIN_SECONDS, is_ready
@@ -46,7 +47,7 @@ KEPT_REVISIONS = 1
 
 def plan(seen: EngineSnapshot) -> Actions:
     """The next step of an LLMEngine that is not being deleted."""
-    before = LLMEngineStatus.model_validate(seen.engine.get("status") or {})
+    before = read_status(LLMEngineStatus, seen.engine.get("status"))
     spec = seen.spec
     if isinstance(spec, str):
         verdict = Verdict(None, Wait("SpecInvalid", spec, stalled=True, refused=True))
@@ -79,7 +80,7 @@ def plan(seen: EngineSnapshot) -> Actions:
             *(actions for _, actions in planned),
             Actions(delete=_unneeded(seen, outcomes, known=not isinstance(wanted, Wait))),
         ),
-        status=status.dump(),
+        status=written_status(status, seen.engine.get("status")),
     )
 
 
@@ -241,7 +242,7 @@ def _first_missing(seen: EngineSnapshot, revision: Revision, rewritten: Abstract
             return Wait("ArtifactBeingRemoved", f"{artifact.name} is being removed; it is made again after that")
         if is_ready(live):
             continue
-        status = EngineArtifactStatus.model_validate(live.get("status") or {})
+        status = read_status(EngineArtifactStatus, live.get("status"))
         ready = next((c for c in status.conditions if c.type == "Ready"), None)
         stalled = any(c.type == "Stalled" and c.status == "True" for c in status.conditions)
         if ready is None:

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 import aiohttp
 
+from trtllm_operator.kube.encoding import go_json
 from trtllm_operator.kube.errors import ApiError
 from trtllm_operator.kube.kubeconfig import ClusterConfig
 from trtllm_operator.kube.pause import Pause
@@ -91,7 +92,6 @@ class Client:
             connector_owner=False,
             middlewares=[authorize],
             headers={"User-Agent": self.field_manager},
-            json_serialize=lambda body: json.dumps(body, separators=(",", ":")),
         )
 
     async def close(self) -> None:
@@ -204,7 +204,9 @@ class Client:
             params={"fieldManager": self.field_manager, "fieldValidation": "Strict"},
         )
 
-    async def replace(self, resource: Resource, obj: Obj, *, urgent: bool = False) -> Obj:
+    async def replace(
+        self, resource: Resource, obj: Obj, *, urgent: bool = False, encode: Callable[[Obj], bytes] = go_json
+    ) -> Obj:
         """Replace an object; a conflict `ApiError` unless its resourceVersion is still the one in `obj`."""
         key = key_of(obj)
         return await self._json(
@@ -215,6 +217,7 @@ class Client:
             body=obj,
             params={"fieldManager": self.field_manager, "fieldValidation": "Strict"},
             urgent=urgent,
+            encode=encode,
         )
 
     async def delete(
@@ -276,12 +279,14 @@ class Client:
         urgent: bool = False,
         relayed: bool = False,
         accept: str = "*/*",
+        encode: Callable[[Obj], bytes] = go_json,
     ) -> bytes:
         """One request. `urgent` ones (the Lease) do not wait with the others; `relayed` ones a kubelet answers."""
+        data = None if body is None else encode(body)
         if urgent:
-            return await self._send(verb, method, resource, path, body, content_type, params, accept)
+            return await self._send(verb, method, resource, path, data, content_type, params, accept)
         async with self.pause.turn(relayed=relayed):
-            return await self._send(verb, method, resource, path, body, content_type, params, accept)
+            return await self._send(verb, method, resource, path, data, content_type, params, accept)
 
     async def _send(
         self,
@@ -289,7 +294,7 @@ class Client:
         method: str,
         resource: Resource,
         path: str,
-        body: Obj | None,
+        body: bytes | None,
         content_type: str,
         params: dict[str, str] | None,
         accept: str,
@@ -302,7 +307,7 @@ class Client:
             async with self._session.request(
                 method,
                 self.config.server + path,
-                json=body,
+                data=body,
                 params=params,
                 headers={"Accept": accept, **({"Content-Type": content_type} if body is not None else {})},
                 timeout=aiohttp.ClientTimeout(total=self._timeout_seconds),

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from ..api.engineartifact import EngineArtifactSpec
 from ..api.llmengine import LLMEngineSpec
+from ..api.stored import read_stored
 from ..artifacts import attempt
 from ..artifacts.failures import KINDS
 from ..artifacts.inspection import inspection_name, inspection_policy, source_hash
@@ -41,7 +42,7 @@ class SecretReader:
         job = current_attempt(seen)
         if is_ready(seen.artifact) or (job and not _is_stuck_on_secret(seen, job)):
             return seen
-        policy = EngineArtifactSpec.model_validate(seen.artifact["spec"]).policy
+        policy = read_stored(EngineArtifactSpec, seen.artifact["spec"]).policy
         return replace(seen, secrets=await self._look(seen.artifact, named_secrets(policy)))
 
     async def look_for_inspection(self, seen: EngineSnapshot) -> EngineSnapshot:

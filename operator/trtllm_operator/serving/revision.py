@@ -13,7 +13,19 @@ from typing import Any
 from ..api import GROUP
 from ..api.engineartifact import EngineArtifactSpec, GpuClass
 from ..api.llmengine import LLMEngineSpec, ResolvedModel, Target
-from ..objects import ENGINE, MANAGED, REVISION, TARGET, Artifact, Obj, label, owner_reference, short_hash
+from ..api.stored import read_stored
+from ..objects import (
+    ENGINE,
+    MANAGED,
+    REVISION,
+    TARGET,
+    Artifact,
+    Obj,
+    label,
+    owner_reference,
+    short_hash,
+    sorted_fields,
+)
 from ..planning.overrides import effective_spec
 
 CHAIN_LABELS = {"Model": f"{GROUP}/model", "Checkpoint": f"{GROUP}/checkpoint", "Engine": f"{GROUP}/engine-artifact"}
@@ -111,12 +123,16 @@ def controller_revision(owner: Obj, revision: Revision, number: int) -> dict[str
             "ownerReferences": [owner_reference(owner)],
         },
         "revision": number,
-        "data": {
-            "artifacts": [{"name": a.name, "spec": a.spec.dump()} for a in revision.artifacts],
-            "template": revision.template,
-            "plan": dict(revision.plan),
-            "warnings": list(revision.warnings),
-        },
+        # In the order in which Go writes them: the data may never change, and whoever patches the object, such as the
+        # garbage collector, has them encoded again.
+        "data": sorted_fields(
+            {
+                "artifacts": [{"name": a.name, "spec": a.spec.dump()} for a in revision.artifacts],
+                "template": revision.template,
+                "plan": revision.plan,
+                "warnings": revision.warnings,
+            }
+        ),
     }
 
 
@@ -131,7 +147,7 @@ def read_revision(stored: Obj) -> Revision:
     return Revision(
         name=stored["metadata"]["name"],
         target=label(stored, TARGET) or "",
-        artifacts=tuple(Artifact(a["name"], EngineArtifactSpec.model_validate(a["spec"])) for a in data["artifacts"]),
+        artifacts=tuple(Artifact(a["name"], read_stored(EngineArtifactSpec, a["spec"])) for a in data["artifacts"]),
         template=data["template"],
         plan=data["plan"],
         warnings=tuple(data.get("warnings", ())),

@@ -34,7 +34,7 @@ from trtllm_operator.kube.resource import (
     Resource,
     key_of,
 )
-from trtllm_operator.objects import ATTEMPT, CHECK, REVISION, label
+from trtllm_operator.objects import ATTEMPT, CHECK, IDENTITY, REVISION, label
 from trtllm_operator.reconcile.reader import Reader
 from trtllm_operator.reconcile.reconciler import Reconciler
 from trtllm_operator.reconcile.secret_reader import SecretReader
@@ -132,6 +132,8 @@ class Api:
             live = self._live(resource, meta["namespace"], meta["name"])
             return self._written(self.world.put({**live, subresource: obj[subresource]}))
         there = self.world.cache.get(resource, meta["namespace"], meta["name"]) or {}
+        if there and {**there["metadata"], **meta} != {**there["metadata"], **meta, **_identity(there)}:
+            raise ApiError(409, "Conflict", f"{meta['name']} is another one by now")
         return self._written(self.world.put({**there, **obj, "metadata": {**there.get("metadata", {}), **meta}}))
 
     async def merge(self, _resource: Resource, obj: Obj, changes: Obj) -> Obj:
@@ -159,6 +161,11 @@ class Api:
     def _written(self, obj: Obj) -> Obj:
         self.world.writes += 1
         return obj
+
+
+def _identity(obj: Obj) -> dict[str, str]:
+    """What an apply may name as its condition."""
+    return {field: obj["metadata"][field] for field in ("uid", "resourceVersion")}
 
 
 def finished(call: Coroutine[Any, Any, T]) -> T:
@@ -195,7 +202,7 @@ class World:
         self.reconciler = Reconciler(
             client=client,
             cache=self.cache,
-            applier=Applier(client, self.cache, RESOURCES, hash_annotation="llmengine.dev/applied"),
+            applier=Applier(client, self.cache, RESOURCES, hash_annotation="llmengine.dev/applied", identity=IDENTITY),
             catalog=CATALOG,
             config=CONFIG,
             runner=RUNNER,
@@ -228,6 +235,16 @@ class World:
             new.setdefault("status", old["status"])
         self.cache.put(resource, new)
         return new
+
+    def take(self, obj: Obj) -> None:
+        """Store an object as it was recorded elsewhere, its uid, generation and times too."""
+        resource, meta = self._by_kind[obj["kind"]], obj["metadata"]
+        if old := self.cache.get(resource, meta.get("namespace", ""), meta["name"]):
+            self.version += 1
+            self.cache.remove(resource, key_of(old), old["metadata"]["uid"], self.version)
+        self.version = max(self.version, int(meta["resourceVersion"])) + 1
+        self.cache.put(resource, {**obj, "metadata": {**meta, "resourceVersion": str(self.version)}})
+        self.now = max(self.now, datetime.fromisoformat(meta["creationTimestamp"]))
 
     def set_status(self, obj: Obj, status: Mapping[str, Any]) -> None:
         self.put({**obj, "status": dict(status)})
