@@ -65,7 +65,7 @@ async def test_an_undeclared_field_is_a_permanent_error_and_stops_nobody(client:
                     "apiVersion": world.widget.api_version,
                     "kind": "Widget",
                     "metadata": {"namespace": world.namespace, "name": "a"},
-                    "spec": {"color": "red"},
+                    "spec": {"weight": "red"},
                 },
             )
         assert refused.value.is_permanent
