@@ -25,6 +25,8 @@ class OperatorConfig(Object):
     """Server with the Hugging Face hub's routes; the public hub when absent."""
     artifact_grace_seconds: int = 3600
     """How long an artifact that nothing needs is kept."""
+    front_cluster_role: str = "llmengine-operator-front"
+    """ClusterRole that the installation has for the endpoints' ServiceAccounts."""
     watch_namespaces: tuple[str, ...] = ()
     """Namespaces whose resources are looked after; all when empty."""
 

@@ -50,6 +50,7 @@ def llmengine_crd() -> Crd:
             column("TP", ".status.tensorParallel", "GPUs over which each layer is split.", type_="integer"),
             column("Ready", ".status.conditions[?(@.type=='Ready')].status", "Whether every target serves this spec."),
             column("Reason", ".status.reason", "Why it is not Ready."),
+            column("Endpoint", ".status.endpoint", "URL of the OpenAI endpoint in the cluster.", wide=True),
             column("KV cache", ".spec.precision.kvCache", "Type of the KV cache.", wide=True),
             column("Max batch", ".spec.budgets.maxBatchSize", "Sequences at once.", type_="integer", wide=True),
             column("Max seq", ".spec.budgets.maxSeqLen", "Longest sequence in tokens.", type_="integer", wide=True),

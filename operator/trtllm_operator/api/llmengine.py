@@ -30,6 +30,7 @@ from .fields import (
     Ranks,
     TokenCount,
 )
+from .front import Front
 from .markers import Cel, Extension, ListMap, Object, ShortString, Status
 from .overrides import BudgetsOverride, ParallelismOverride, PrecisionOverride, ServingOverride
 
@@ -187,6 +188,8 @@ class Target(Object):
     """Limits of this target's engine, where they differ from spec.budgets."""
     serving: ServingOverride | None = None
     """How Triton runs on this target, where it differs from spec.serving."""
+    weight: Annotated[int, Field(ge=1, le=1000)] = 1
+    """Share of the endpoint's requests for each server of this target, among servers with the same limits."""
 
 
 class Serving(NodePlacement):
@@ -254,6 +257,8 @@ class LLMEngineSpec(Object):
     """How Triton runs. A change never rebuilds an engine."""
     rollout: Rollout = Rollout()
     """How a new revision takes the place of what serves."""
+    front: Front = Front()
+    """The OpenAI endpoint, a Service with the LLMEngine's name."""
 
 
 Count = Annotated[int, Field(ge=0)]
@@ -355,6 +360,16 @@ class TargetStatus(Status):
     """Revision the Service selects."""
     served_artifact: ShortString | None = None
     """Engine artifact of the served revision."""
+    served_model: ShortString | None = None
+    """Model artifact of the served revision, whose tokenizer the endpoint uses."""
+    max_batch_size: Count | None = None
+    """Requests that a server of the served revision runs at once."""
+    max_input_len: Count | None = None
+    """Longest prompt of the served revision, in tokens."""
+    max_seq_len: Count | None = None
+    """Longest prompt and answer of the served revision together, in tokens."""
+    weight: Count | None = None
+    """Share of the endpoint's requests, as the spec has it."""
     kv_cache_tokens: Count | None = None
     """Tokens that the KV cache of a server of the served revision holds, as its log says."""
     replicas: Count | None = None
@@ -392,3 +407,5 @@ class LLMEngineStatus(Status):
     """The calibration texts on claims that were inspected, of those that the spec names."""
     targets: Annotated[tuple[TargetStatus, ...], Field(max_length=256), ListMap("name")] = ()
     """The targets, each with what it wants and serves."""
+    endpoint: Annotated[str | None, Field(max_length=253)] = None
+    """URL of the OpenAI endpoint within the cluster; clients add nothing to it."""

@@ -73,7 +73,7 @@ def revision_name(
     class only what its product does not tell is part of it.
     """
     said = effective_spec(spec, target).model_dump(
-        by_alias=True, mode="json", exclude_defaults=True, exclude={"targets", "build", "model", "rollout"}
+        by_alias=True, mode="json", exclude_defaults=True, exclude={"targets", "build", "model", "rollout", "front"}
     )
     if flags := sorted((flag.name, flag.value) for flag in spec.build.extra_flags):
         said["extraFlags"] = flags

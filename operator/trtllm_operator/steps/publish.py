@@ -51,11 +51,14 @@ def stage(spec: Mapping[str, Any]) -> dict[str, Any]:
 def provide(spec: Mapping[str, Any]) -> dict[str, Any]:
     """Before a server: bring the engine, and of the model all but the weights, to where the server can read them.
 
-    `spec`: {"engine", "model": names, "store": as `open_store`'s, "scratch": directory}.
+    `spec`: {"engine", "model": names, "store": as `open_store`'s, "scratch": directory}; of an endpoint "models", names
+    of several, and no engine.
     """
     store = _store(spec)
-    store.provide(spec["engine"])
-    store.provide(spec["model"], _without_weights)
+    if engine := spec.get("engine"):
+        store.provide(engine)
+    for model in spec.get("models") or (spec["model"],):
+        store.provide(model, _without_weights)
     return {}
 
 
