@@ -18,6 +18,8 @@ Obj = Mapping[str, Any]
 MANAGED = f"{GROUP}/managed"
 ENGINE = f"{GROUP}/engine"
 TARGET = f"{GROUP}/target"
+FRONT = f"{GROUP}/front"
+"""Of all objects of an LLMEngine's endpoint."""
 REVISION = f"{GROUP}/revision"
 ARTIFACT = f"{GROUP}/artifact"
 PARENT = f"{GROUP}/parent"

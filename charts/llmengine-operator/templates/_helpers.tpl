@@ -47,6 +47,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 operatorImage: {{ include "llmengine-operator.image" . | quote }}
 imagePullPolicy: {{ .Values.imagePullPolicy }}
 artifactGraceSeconds: {{ .Values.artifactGraceSeconds }}
+frontClusterRole: {{ include "llmengine-operator.fullname" . }}-front
 {{- with .Values.hubEndpoint }}
 hubEndpoint: {{ . | quote }}
 {{- end }}

@@ -35,6 +35,7 @@ from ..serving.health import Problem
 from ..serving.revision import Revision, controller_revision, read_revision
 from ..serving.triton import deployment
 from .calibration import known_texts
+from .front import plan_front
 from .gpu_targets import concrete_targets
 from .server_problem import WAITING_FOR_GPU, gpu_holders, server_problem, share_gpus
 from .snapshot import EngineSnapshot
@@ -66,7 +67,8 @@ def plan(seen: EngineSnapshot) -> Actions:
     outcomes = tuple(outcome for outcome, _ in planned)
     resolved = model if isinstance(model, ResolvedModel) else None
     verdict = Verdict(resolved, wanted if isinstance(wanted, Wait) else None, expansion.skipped)
-    status = engine_status(seen, before, spec, verdict, outcomes).model_copy(
+    front = plan_front(seen, spec, outcomes)
+    status = engine_status(seen, before, spec, verdict, outcomes, front.state).model_copy(
         update={
             "build_policy_hash": before.build_policy_hash if isinstance(wanted, Wait) else _policy_hash(spec),
             "calibration": tuple(texts.values()) or None,
@@ -78,6 +80,7 @@ def plan(seen: EngineSnapshot) -> Actions:
             stored,
             Actions(apply=rewritten),
             *(actions for _, actions in planned),
+            front.actions,
             Actions(delete=_unneeded(seen, outcomes, known=not isinstance(wanted, Wait))),
         ),
         status=written_status(status, seen.engine.get("status")),

@@ -30,6 +30,8 @@ class EngineSnapshot:
     """Of this LLMEngine, by name."""
     services: Mapping[str, Obj]
     """Of this LLMEngine, by name."""
+    front: tuple[Obj, ...]
+    """Objects of the endpoint of this LLMEngine, of all kinds but Pods."""
     pods: tuple[Obj, ...]
     """Server Pods of this LLMEngine."""
     ending: tuple[Obj, ...]

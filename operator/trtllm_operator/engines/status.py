@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from ..api.conditions import Condition, ConditionStatus, transition, truth
 from ..api.llmengine import LLMEngineSpec, LLMEngineStatus, PlanStatus, ResolvedModel, Target, TargetStatus
@@ -11,7 +12,7 @@ from ..objects import NO_MATCHING_NODE, Obj, timestamp
 from ..planning.expansion import ConcreteTarget
 from ..serving.health import Problem
 from ..serving.kv_cache import difference
-from ..serving.revision import Revision
+from ..serving.revision import Revision, read_revision
 from .snapshot import EngineSnapshot
 from .wanted import Wait
 
@@ -27,6 +28,16 @@ class Verdict:
     wait: Wait | None
     unused_gpus: tuple[str, ...] = ()
     """GPUs of the cluster that a target for several classes does not use, each with its reason."""
+
+
+@dataclass(frozen=True)
+class FrontState:
+    """How the endpoint is."""
+
+    url: str | None
+    available: bool
+    reason: str
+    message: str
 
 
 @dataclass(frozen=True)
@@ -97,6 +108,7 @@ def engine_status(
     spec: LLMEngineSpec | None,
     verdict: Verdict,
     outcomes: tuple[TargetOutcome, ...],
+    front: FrontState | None = None,
 ) -> LLMEngineStatus:
     generation = seen.engine["metadata"]["generation"]
     now = timestamp(seen.now)
@@ -135,6 +147,7 @@ def engine_status(
             "ArtifactsReady", truth(wait is None and not waiting_for_artifacts), artifacts_reason, artifacts_message
         ),
         *([_nodes_match(condition, verdict, counted)] if counted else ()),
+        *([condition("FrontAvailable", truth(front.available), front.reason, front.message)] if front else ()),
     )
     model = verdict.model or before.model
     return LLMEngineStatus(
@@ -146,6 +159,7 @@ def engine_status(
         model=model,
         calibration=before.calibration,
         targets=tuple(_target_status(seen, before, o) for o in outcomes) if spec else before.targets,
+        endpoint=front.url if front else None,
     )
 
 
@@ -189,6 +203,7 @@ def _target_status(seen: EngineSnapshot, before: LLMEngineStatus, outcome: Targe
         wanted_revision=revision.name if revision else None,
         served_revision=outcome.served,
         served_artifact=outcome.served_artifact,
+        **_served_limits(seen, outcome),
         kv_cache_tokens=tokens,
         replicas=outcome.target.replicas,
         ready_replicas=served.get("readyReplicas", 0),
@@ -197,6 +212,21 @@ def _target_status(seen: EngineSnapshot, before: LLMEngineStatus, outcome: Targe
         message=outcome.message or None,
         plan=_plan_status(revision, tokens if outcome.served == revision.name else None) if revision else None,
     )
+
+
+def _served_limits(seen: EngineSnapshot, outcome: TargetOutcome) -> dict[str, Any]:
+    """What the endpoint needs to know of the served revision: the limits of its engine, and whose tokenizer it has."""
+    stored = seen.revisions.get(outcome.served or "")
+    if stored is None:
+        return {}
+    revision = read_revision(stored)
+    expected = revision.engine.spec.expected
+    limits = ("max_batch_size", "max_input_len", "max_seq_len")
+    return {
+        "served_model": revision.artifacts[0].name,
+        **{name: getattr(expected, name) for name in limits},
+        "weight": outcome.target.weight,
+    }
 
 
 def _kv_cache_tokens(seen: EngineSnapshot, before: LLMEngineStatus, outcome: TargetOutcome) -> int | None:

@@ -23,12 +23,18 @@ from ..kube.resource import (
     NODE,
     PERSISTENT_VOLUME_CLAIM,
     POD,
+    POD_DISRUPTION_BUDGET,
+    ROLE_BINDING,
     SERVICE,
+    SERVICE_ACCOUNT,
     Obj,
 )
-from ..objects import ARTIFACT, CHECK, ENGINE, PARENT, REVISION, Runner, label
+from ..objects import ARTIFACT, CHECK, ENGINE, FRONT, PARENT, REVISION, Runner, label
 from ..operator_config import OperatorConfig
 from .watches import ENGINE_ARTIFACT, claim_of, revisions_of
+
+FRONT_KINDS = (SERVICE_ACCOUNT, ROLE_BINDING, POD_DISRUPTION_BUDGET)
+"""Kinds of an endpoint's objects beside its Deployment and Service."""
 
 
 def _by_name(objects: list[Obj]) -> dict[str, Obj]:
@@ -46,7 +52,10 @@ def observe_engine(
 ) -> EngineSnapshot:
     meta = engine["metadata"]
     namespace, own = meta["namespace"], {ENGINE: meta["name"]}
-    pods = cache.find(POD, namespace=namespace, labels=own)
+    pods = [p for p in cache.find(POD, namespace=namespace, labels=own) if not label(p, FRONT)]
+    deployments = cache.find(DEPLOYMENT, namespace=namespace, labels=own)
+    services = cache.find(SERVICE, namespace=namespace, labels=own)
+    others = (o for kind in FRONT_KINDS for o in cache.find(kind, namespace=namespace, labels=own))
     return EngineSnapshot(
         engine=engine,
         spec=_spec_of(engine),
@@ -54,8 +63,9 @@ def observe_engine(
         inspection_pods=tuple(p for p in pods if REVISION not in p["metadata"]["labels"]),
         revisions=_by_name(cache.find(CONTROLLER_REVISION, namespace=namespace, labels=own)),
         artifacts=_by_name(cache.find(ENGINE_ARTIFACT, namespace=namespace)),
-        deployments=_by_name(cache.find(DEPLOYMENT, namespace=namespace, labels=own)),
-        services=_by_name(cache.find(SERVICE, namespace=namespace, labels=own)),
+        deployments=_by_name([d for d in deployments if not label(d, FRONT)]),
+        services=_by_name([s for s in services if not label(s, FRONT)]),
+        front=tuple(o for o in (*deployments, *services, *others) if label(o, FRONT)),
         pods=tuple(p for p in pods if REVISION in p["metadata"]["labels"]),
         ending=_ending(namespace, cache),
         nodes=tuple(cache.find(NODE)),

@@ -16,7 +16,10 @@ from ..kube.resource import (
     NODE,
     PERSISTENT_VOLUME_CLAIM,
     POD,
+    POD_DISRUPTION_BUDGET,
+    ROLE_BINDING,
     SERVICE,
+    SERVICE_ACCOUNT,
     Obj,
     Resource,
 )
@@ -36,6 +39,9 @@ RESOURCES = (
     SERVICE,
     CONTROLLER_REVISION,
     CONFIG_MAP,
+    SERVICE_ACCOUNT,
+    ROLE_BINDING,
+    POD_DISRUPTION_BUDGET,
     NODE,
     PERSISTENT_VOLUME_CLAIM,
 )
@@ -50,6 +56,9 @@ WATCHES = (
     Watch(SERVICE, _OURS),
     Watch(CONTROLLER_REVISION, _OURS),
     Watch(CONFIG_MAP, _OURS),
+    Watch(SERVICE_ACCOUNT, _OURS),
+    Watch(ROLE_BINDING, _OURS),
+    Watch(POD_DISRUPTION_BUDGET, _OURS),
     Watch(NODE),
     Watch(PERSISTENT_VOLUME_CLAIM),
 )

@@ -6,13 +6,13 @@ import json
 from collections.abc import Collection
 from typing import Any
 
-from ..api import GROUP
 from ..api.front import Front
 from ..artifacts.jobs import step_container
 from ..objects import (
     AWAY_FROM_GPUS,
     CONTAINER_SECURITY,
     ENGINE,
+    FRONT,
     MANAGED,
     POD_SECURITY,
     SCRATCH,
@@ -24,8 +24,6 @@ from ..objects import (
 from ..operator_config import OperatorConfig
 from ..storage import Access, step_mounts, volumes
 
-FRONT = f"{GROUP}/front"
-"""Label of all objects of an endpoint."""
 PORT = 8080
 SERVICE_PORT = 80
 KEYS = "/var/run/secrets/llmengine/api-keys"

@@ -130,14 +130,26 @@ def test_no_right_is_given_to_find_secrets_or_to_enter_pods() -> None:
     given = {(resource, verb) for rule in rules for resource in rule["resources"] for verb in rule["verbs"]}
     assert {pair for pair in given if pair[0] == "secrets"} == {("secrets", "get")}
     assert not {pair for pair in given if pair[0] in ("pods/exec", "serviceaccounts/token", "*")}
-    assert not {pair for pair in given if pair[1] in ("*", "escalate", "bind", "impersonate")}
+    assert not {pair for pair in given if pair[1] in ("*", "escalate", "impersonate")}
+    (bind,) = (rule for rule in rules if "bind" in rule["verbs"])
+    assert bind == {
+        "apiGroups": ["rbac.authorization.k8s.io"],
+        "resources": ["clusterroles"],
+        "resourceNames": [f"{RELEASE}-front"],
+        "verbs": ["bind"],
+    }
+    front = chart()["ClusterRole", "", f"{RELEASE}-front"]["rules"]
+    assert {(kind, verb) for rule in front for kind in rule["resources"] for verb in rule["verbs"]} == {
+        (kind, verb) for kind in ("llmengines", "endpointslices") for verb in ("list", "watch")
+    }
     assert ("pods", "create") not in given
 
 
 def test_every_right_is_one_that_the_operator_uses() -> None:
     watched = {watch.resource.plural for watch in WATCHES} | {"customresourcedefinitions"}  # kopf looks for kinds
     posted = {"jobs", "configmaps", "controllerrevisions"}  # and read where the name is taken
-    applied = {"engineartifacts", "deployments", "services"}  # what does not exist yet takes both verbs
+    # What does not exist yet takes both verbs.
+    applied = {"engineartifacts", "deployments", "services", "serviceaccounts", "rolebindings", "poddisruptionbudgets"}
     used = {
         *((kind, verb) for kind in watched for verb in ("list", "watch")),
         *((kind, verb) for kind in posted for verb in ("create", "get", "delete")),
@@ -148,6 +160,7 @@ def test_every_right_is_one_that_the_operator_uses() -> None:
         ("jobs", "patch"),  # to let that removal begin
         *((kind, "get") for kind in ("pods/log", "secrets", "serviceaccounts")),
         ("events", "list"),
+        ("clusterroles", "bind"),  # the one of the endpoints
     }
     rules = chart()["ClusterRole", "", RELEASE]["rules"]
     assert {(kind, verb) for rule in rules for kind in rule["resources"] for verb in rule["verbs"]} == used

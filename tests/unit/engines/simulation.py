@@ -70,7 +70,7 @@ REPORT: dict[str, Any] = {
 
 
 def engine(name: str = "smol", **changes: Any) -> dict[str, Any]:
-    """An LLMEngine for two GPU generations; `changes` replace fields of its spec."""
+    """An LLMEngine for two GPU generations, without an endpoint; `changes` replace fields of its spec."""
     targets = [
         {"name": "a100", "gpu": {"product": "NVIDIA-A100-SXM4-80GB"}, "replicas": 1},
         {"name": "h100", "gpu": {"product": "NVIDIA-H100-80GB-HBM3"}, "replicas": 1},
@@ -81,6 +81,7 @@ def engine(name: str = "smol", **changes: Any) -> dict[str, Any]:
         "budgets": {"maxBatchSize": 8, "maxInputLen": 1024, "maxSeqLen": 2048, "maxNumTokens": 2048},
         "targets": targets,
         "storage": {"persistentVolumeClaim": {"claimName": "engines"}},
+        "front": {"replicas": 0},
     }
     return {
         "apiVersion": LLM_ENGINE.api_version,
