@@ -80,6 +80,7 @@ FULL_ENGINE: Obj = {
                 "name": "an-h200-in-paris",
                 "gpu": {"product": "NVIDIA-H200"},
                 "replicas": 2,
+                "weight": 2,
                 "precision": {
                     "dtype": "float16",
                     "quantization": "int4_awq",
@@ -116,6 +117,20 @@ FULL_ENGINE: Obj = {
             "queueName": "builds",
         },
         "rollout": {"strategy": "Recreate"},
+        "front": {
+            **_PLACEMENT,
+            "replicas": 2,
+            "modelNames": ["gpt-x"],
+            "strictMaxTokens": True,
+            "maxConcurrentRequests": 1,
+            "maxQueuedTokens": 0,
+            "queueTimeoutSeconds": 1,
+            "perCaller": {"requestsPerMinute": 1, "tokensPerMinute": 1, "header": "X-Team"},
+            "apiKeysSecretRef": {"name": "keys"},
+            "guard": {"url": "https://guard.example/check", "timeoutSeconds": 1, "failurePolicy": "Ignore"},
+            "requestLog": True,
+            "resources": _RESOURCES,
+        },
         "serving": {
             **_PLACEMENT,
             "resources": _RESOURCES,

@@ -198,6 +198,14 @@ BAD_ENGINES = [
     bad("spec.serving.resources.requests.memory", "513Mi", "no request may be", where="spec.serving.resources"),
 ]
 
+BAD_ENGINES += [
+    bad("spec.front.perCaller", {"header": "X"}, "give requestsPerMinute, tokensPerMinute, or both"),
+    bad("spec.front.replicas", 65, "should be less than or equal to 64"),
+    bad("spec.front.guard.url", "ftp://x", "should match"),
+    bad("spec.front.modelNames", ["a b"], "should match"),
+    bad("spec.targets.0.weight", 0, "should be greater than or equal to 1"),
+]
+
 BAD_ARTIFACTS = [
     bad("spec.inputs.images", "x", 'unknown field "spec.inputs.images"', base=ENGINE, where=""),
     bad("spec.type", "Plan", "Unsupported value", base=MODEL),

@@ -73,6 +73,9 @@ def test_the_operator_may_watch_what_it_watches(installed: Kubectl, resource: An
         ("get", "pods/log"),
         ("get", "secrets"),
         ("get", "serviceaccounts"),
+        ("create", "serviceaccounts"),
+        ("create", "rolebindings.rbac.authorization.k8s.io"),
+        ("create", "poddisruptionbudgets.policy"),
         ("patch", "jobs.batch"),
         ("create", "controllerrevisions.apps"),
         ("delete", "controllerrevisions.apps"),
@@ -97,11 +100,23 @@ def test_the_operator_may_do_its_work_in_every_namespace(installed: Kubectl, ver
         ("patch", "nodes", ""),
         ("create", "leases.coordination.k8s.io", "team-a"),
         ("create", "serviceaccounts/token", NAMESPACE),
-        ("create", "rolebindings.rbac.authorization.k8s.io", "team-a"),
+        ("create", "roles.rbac.authorization.k8s.io", "team-a"),
+        ("create", "clusterrolebindings.rbac.authorization.k8s.io", ""),
     ],
 )
 def test_the_operator_may_not_do_more(installed: Kubectl, verb: str, resource: str, namespace: str) -> None:
     assert not may(installed, OPERATOR, verb, resource, namespace)
+
+
+def test_the_operator_binds_nobody_to_any_role_but_that_of_the_endpoints(installed: Kubectl) -> None:
+    def bind(role: str) -> tuple[str, ...]:
+        to = ("--clusterrole", role, "--serviceaccount", "team-a:smol-front", "--namespace", "team-a")
+        return ("create", "rolebinding", "smol-front", *to, "--as", OPERATOR, "--dry-run=server")
+
+    installed.ok("create", "namespace", "team-a")
+    installed.ok(*bind("llmengine-operator-front"))
+    for role in ("cluster-admin", "llmengine-operator-edit"):
+        assert "attempting to grant RBAC permissions not currently held" in installed.refused(*bind(role))
 
 
 def test_the_operator_holds_its_own_lease_alone(installed: Kubectl) -> None:
