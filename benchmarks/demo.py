@@ -100,7 +100,7 @@ def _warm() -> list[Row]:
     memory = operator_metrics(stack)["process_resident_memory_bytes"]
     rows.append(("memory of the operator (resident)", f"{memory / 2**20:.0f} MiB", ""))
 
-    client.start(kubectl, reference(stack.images["operator"]), [f"{NAME}-a100", f"{NAME}-h100"])
+    client.start(kubectl, reference(stack.images["operator"]), [f"{NAME}--a100", f"{NAME}--h100"])
     manifest["spec"]["budgets"]["maxSeqLen"] = 1536
     kubectl.apply(manifest)
     switched = until_ready(kubectl, NAME)
@@ -118,7 +118,7 @@ def _warm() -> list[Row]:
 
 def _speed(kubectl: Kubectl) -> list[Row]:
     rows: list[Row] = []
-    with kubectl.port_forward(f"service/{NAME}-h100", 8000) as port, PROGRESS.step("tokens per second"):
+    with kubectl.port_forward(f"service/{NAME}--h100", 8000) as port, PROGRESS.step("tokens per second"):
         list(questions.by_http(port, "Hello"))
         for streams in (1, 4):
             counts: list[int] = []

@@ -57,7 +57,7 @@ def _demo() -> None:
     for target in targets:
         _ask(kubectl, target)
 
-    client.start(kubectl, reference(stack.images["operator"]), [f"{NAME}-{target}" for target in targets])
+    client.start(kubectl, reference(stack.images["operator"]), [f"{NAME}--{target}" for target in targets])
     changed = copy.deepcopy(manifest)
     changed["spec"]["budgets"]["maxSeqLen"] = 1536
     PROGRESS.say("A client asks both targets all the time. budgets.maxSeqLen: 2048 -> 1536, applied again:")
@@ -77,7 +77,7 @@ def _demo() -> None:
 
 
 def _ask(kubectl: Kubectl, target: str) -> None:
-    service = f"service/{NAME}-{target}"
+    service = f"service/{NAME}--{target}"
     for how, port, ask in (
         ("HTTP generate_stream", 8000, questions.by_http),
         ("gRPC stream", 8001, questions.by_grpc),

@@ -26,6 +26,7 @@ class Release:
 class Actions:
     """Immutable. Each field is carried out for all its objects before the next one is begun.
 
+    0. `adopt` and `disown`: whose objects are comes before what they say.
     1. `create`: what later writes depend on comes first. Where something was created, the plan is made again.
     2. `apply`: server-side apply; what does not differ is not written.
     3. `status`: recorded before anything is deleted, so that what an object showed is not lost with it.
@@ -33,6 +34,10 @@ class Actions:
     5. `begin`, `release`: the two steps at the end of an artifact that must not be taken twice.
     """
 
+    adopt: tuple[Obj, ...] = ()
+    """Orphans, which nobody controls: the object that the plan is for does from now on."""
+    disown: tuple[Obj, ...] = ()
+    """What the object that the plan is for leaves behind."""
     create: tuple[Obj, ...] = ()
     """Created once and never changed: that it exists already is success."""
     apply: tuple[Obj, ...] = ()
@@ -53,6 +58,8 @@ def combined(parts: Iterable[Actions], status: Mapping[str, Any] | None = None) 
     """The parts of one plan as one: what several ask for is done once, and the earliest time counts."""
     every = tuple(parts)
     return Actions(
+        adopt=_unique(obj for part in every for obj in part.adopt),
+        disown=_unique(obj for part in every for obj in part.disown),
         create=_unique(obj for part in every for obj in part.create),
         apply=_unique(obj for part in every for obj in part.apply),
         status=status or {},

@@ -28,7 +28,7 @@ CHECK = f"{GROUP}/check"
 POLICY_HASH = f"{GROUP}/policy-hash"
 RETRY = f"{GROUP}/retry"
 BEGUN = f"{GROUP}/begun"
-IDENTITY = (MANAGED, ENGINE, TARGET, REVISION, ARTIFACT, ATTEMPT, CHECK)
+IDENTITY = (MANAGED, ENGINE, TARGET, REVISION, FRONT, ARTIFACT, ATTEMPT, CHECK)
 """Labels that tell what an object without a controller was made for."""
 JOBS_ACCOUNT = "default"
 """ServiceAccount of the Pods of Jobs: none is named, and admission gives them this one's pull secrets."""
@@ -69,6 +69,9 @@ class Artifact:
     spec: EngineArtifactSpec
 
 
+RUNNER_PREFIX = "llmengine-runner-"
+
+
 @dataclass(frozen=True)
 class Runner:
     """The runner as a namespace gets it: an immutable ConfigMap named after the content."""
@@ -77,7 +80,7 @@ class Runner:
 
     @property
     def config_map(self) -> str:
-        return f"llmengine-runner-{hashlib.sha256(self.content).hexdigest()[:8]}"
+        return f"{RUNNER_PREFIX}{hashlib.sha256(self.content).hexdigest()[:8]}"
 
 
 def timestamp(now: datetime) -> str:

@@ -15,8 +15,14 @@ IMAGE_REASONS = frozenset(
 
 
 def pods_of(job: Obj, pods: Iterable[Obj]) -> list[Obj]:
-    """Those that the Job controller has made for a Job."""
-    return [p for p in pods if label(p, "job-name") == job["metadata"]["name"]]
+    """Those that the Job controller has made for a Job: no Pod of its label that something else controls."""
+    return [p for p in pods if label(p, "job-name") == job["metadata"]["name"] and _is_controlled(p, job)]
+
+
+def _is_controlled(pod: Obj, job: Obj) -> bool:
+    references: Iterable[Obj] = pod["metadata"].get("ownerReferences") or ()
+    uid = job["metadata"].get("uid")
+    return all(reference["uid"] == uid for reference in references if reference.get("controller"))
 
 
 def is_over(pod: Obj) -> bool:

@@ -62,7 +62,7 @@ def wait_condition(kubectl: Kubectl, type_: str, status: str, name: str = "smoll
 def answer(
     kubectl: Kubectl, target: str = "h100", question: str = "What is the capital of France?", name: str = "smollm2"
 ) -> str:
-    with kubectl.port_forward(f"service/{name}-{target}", 8000) as port:
+    with kubectl.port_forward(f"service/{name}--{target}", 8000) as port:
         return "".join(by_http(port, question)).strip()
 
 

@@ -25,7 +25,7 @@ def target(kubectl: Kubectl, name: str) -> Obj:
 def test_any_gpu_follows_the_nodes_that_come_and_says_which_are_gone(namespace: Kubectl, stack: Stack) -> None:
     namespace.apply(llmengine(targets=[{"name": "gpu", "gpu": {"any": {}}}]))
     wait_ready(namespace)
-    assert {s["metadata"]["name"] for s in namespace.items("services")} == {f"smollm2-{A100}", f"smollm2-{H100}"}
+    assert {s["metadata"]["name"] for s in namespace.items("services")} == {f"smollm2--{A100}", f"smollm2--{H100}"}
     served = target(namespace, A100)["servedRevision"]
 
     with third_node(stack) as node:

@@ -50,7 +50,7 @@ def test_each_generation_answers_with_an_engine_built_on_a_node_of_its_own(serve
 
 
 def test_grpc_streams_the_answer_too(served: Kubectl) -> None:
-    with served.port_forward("service/smollm2-h100", 8001) as port:
+    with served.port_forward("service/smollm2--h100", 8001) as port:
         pieces = list(by_grpc(port, "What is the capital of France?"))
     assert len(pieces) > 1, "the answer comes in pieces"
     assert "Paris" in "".join(pieces)
@@ -107,7 +107,7 @@ def test_replicas_and_the_kv_cache_share_never_rebuild(served: Kubectl) -> None:
 
 
 def test_a_changed_budget_rebuilds_and_switches_without_a_failed_request(served: Kubectl, stack: Stack) -> None:
-    client.start(served, reference(stack.images["operator"]), ["smollm2-a100", "smollm2-h100"])
+    client.start(served, reference(stack.images["operator"]), ["smollm2--a100", "smollm2--h100"])
     before = {t["name"]: t["servedArtifact"] for t in get(served)["status"]["targets"]}
     budgets = {"maxBatchSize": 8, "maxInputLen": 512, "maxSeqLen": 1024, "maxNumTokens": 2048}
     served.apply(llmengine(targets=[A100, H100], budgets=budgets))

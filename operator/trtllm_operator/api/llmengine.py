@@ -175,7 +175,7 @@ class Target(Object):
     """One GPU generation to build for and serve on."""
 
     name: TargetName
-    """Name of the target; part of the names of its Service and Deployments."""
+    """Name of the target. Its Service is called `<LLMEngine>--<target>`."""
     gpu: GpuSelector
     """The GPUs."""
     replicas: Annotated[int, Field(ge=0, le=1000)] = 1

@@ -37,7 +37,9 @@ from ..serving.triton import deployment
 from .calibration import known_texts
 from .front import plan_front
 from .gpu_targets import concrete_targets
+from .orphans import taken_back
 from .server_problem import WAITING_FOR_GPU, gpu_holders, server_problem, share_gpus
+from .services import service_of
 from .snapshot import EngineSnapshot
 from .status import TargetOutcome, Verdict, engine_status
 from .wanted import Wait, Wanted, decide, resolve_model
@@ -76,6 +78,7 @@ def plan(seen: EngineSnapshot) -> Actions:
     )
     return combined(
         (
+            taken_back(seen),
             *([wanted.actions] if isinstance(wanted, Wait) else ()),
             stored,
             Actions(apply=rewritten),
@@ -105,9 +108,11 @@ def _target(
     rewritten: AbstractSet[str],
 ) -> tuple[TargetOutcome, Actions]:
     """What becomes of one target. `rewritten` are the artifacts that this plan writes."""
-    name, target = seen.engine["metadata"]["name"], concrete.target
+    target = concrete.target
+    name = service_of(seen, target.name)
     observed = rollout.Observed(
-        service=seen.services.get(f"{name}-{target.name}"),
+        service_name=name,
+        service=seen.services.get(name),
         deployments={n: d for n, d in seen.deployments.items() if label(d, TARGET) == target.name},
     )
     entry = wanted if isinstance(wanted, Wait) else wanted.targets[target.name]

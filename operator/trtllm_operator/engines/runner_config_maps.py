@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..objects import Obj
+from ..objects import RUNNER_PREFIX, Obj
 from ..serving.revision import read_revision
 
 
@@ -20,4 +20,5 @@ def unneeded(seen: SharedSnapshot) -> tuple[Obj, ...]:
     if seen.artifacts:
         return ()
     mounted = {read_revision(r).runner_config_map for r in seen.revisions}
-    return tuple(c for c in seen.config_maps if c["metadata"]["name"] not in mounted)
+    runners = (c for c in seen.config_maps if c["metadata"]["name"].startswith(RUNNER_PREFIX))
+    return tuple(c for c in runners if c["metadata"]["name"] not in mounted)

@@ -13,6 +13,7 @@ from ..planning.expansion import ConcreteTarget
 from ..serving.health import Problem
 from ..serving.kv_cache import difference
 from ..serving.revision import Revision, read_revision
+from .services import service_of
 from .snapshot import EngineSnapshot
 from .wanted import Wait
 
@@ -207,7 +208,7 @@ def _target_status(seen: EngineSnapshot, before: LLMEngineStatus, outcome: Targe
         kv_cache_tokens=tokens,
         replicas=outcome.target.replicas,
         ready_replicas=served.get("readyReplicas", 0),
-        service=f"{seen.engine['metadata']['name']}-{outcome.target.name}",
+        service=service_of(seen, outcome.target.name),
         reason=outcome.reason,
         message=outcome.message or None,
         plan=_plan_status(revision, tokens if outcome.served == revision.name else None) if revision else None,

@@ -155,14 +155,12 @@ class Applier:
         )
 
     async def _reown(self, resource: Resource, live: Obj, references: list[Obj]) -> Obj:
-        wanted = live | {"metadata": live["metadata"] | {"ownerReferences": references}}
-        try:
-            written = await self._client.replace(resource, wanted)
-        except ApiError as error:
-            if resource != CONTROLLER_REVISION or error.status != 422:
-                raise
-            # Its data have to be the same bytes, and an earlier version wrote them.
-            written = await self._client.replace(resource, wanted, encode=ascii_json)
+        if resource == CONTROLLER_REVISION:
+            written = await self._replace_revision(
+                live | {"metadata": live["metadata"] | {"ownerReferences": references}}
+            )
+        else:
+            written = await self._client.merge(resource, live, {"metadata": {"ownerReferences": references}})
         self._cache_put(resource, written)
         return written
 
@@ -171,6 +169,16 @@ class Applier:
         if "deletionTimestamp" in obj["metadata"]:
             return False
         return await self._client.delete(self.resource_of(obj), obj, propagation=propagation)
+
+    async def _replace_revision(self, wanted: Obj) -> Obj:
+        """A patch would encode its data again, which have to be the same bytes."""
+        try:
+            return await self._client.replace(CONTROLLER_REVISION, wanted)
+        except ApiError as error:
+            if error.status != 422:
+                raise
+            # An earlier version wrote them.
+            return await self._client.replace(CONTROLLER_REVISION, wanted, encode=ascii_json)
 
     def _stamped(self, desired: Obj) -> Obj:
         """`desired` with the digest of itself as an annotation."""

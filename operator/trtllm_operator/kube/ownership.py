@@ -21,6 +21,16 @@ class NameTakenError(ApiError):
         )
         self.kind, self.name = kind, name
 
+    @property
+    def is_conflict(self) -> bool:
+        """Looking again does not help: a person has to act."""
+        return False
+
+
+def own(objects: Iterable[Obj], uid: str) -> list[Obj]:
+    """Those of objects with an owner's labels that are its own: it controls them, or nobody does."""
+    return [obj for obj in objects if (controller_of(obj) or {"uid": uid}).get("uid") == uid]
+
 
 def belongs(live: Obj) -> str:
     """Whose an object is, in words."""

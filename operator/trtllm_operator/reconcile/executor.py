@@ -12,6 +12,7 @@ from ..kube.cache import Cache
 from ..kube.client import Client
 from ..kube.errors import ApiError
 from ..kube.resource import JOB, Obj
+from ..objects import owner_reference
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +29,11 @@ class Executor:
 
         A plan without an owner has neither status nor end.
         """
+        if owner is not None:
+            for obj in actions.adopt:
+                await self.applier.adopt(dict(obj), owner_reference(owner))
+        for obj in actions.disown:
+            await self.applier.disown(dict(obj))
         release = actions.release
         try:
             for obj in actions.create:

@@ -15,6 +15,7 @@ from ..catalog import Catalog
 from ..engines.runner_config_maps import SharedSnapshot
 from ..engines.snapshot import EngineSnapshot
 from ..kube.cache import Cache
+from ..kube.ownership import own
 from ..kube.resource import (
     CONFIG_MAP,
     CONTROLLER_REVISION,
@@ -28,6 +29,7 @@ from ..kube.resource import (
     SERVICE,
     SERVICE_ACCOUNT,
     Obj,
+    Resource,
 )
 from ..objects import ARTIFACT, CHECK, ENGINE, FRONT, PARENT, REVISION, Runner, label
 from ..operator_config import OperatorConfig
@@ -51,17 +53,20 @@ def observe_engine(
     now: datetime,
 ) -> EngineSnapshot:
     meta = engine["metadata"]
-    namespace, own = meta["namespace"], {ENGINE: meta["name"]}
-    pods = [p for p in cache.find(POD, namespace=namespace, labels=own) if not label(p, FRONT)]
-    deployments = cache.find(DEPLOYMENT, namespace=namespace, labels=own)
-    services = cache.find(SERVICE, namespace=namespace, labels=own)
-    others = (o for kind in FRONT_KINDS for o in cache.find(kind, namespace=namespace, labels=own))
+    namespace, labels = meta["namespace"], {ENGINE: meta["name"]}
+    pods = [p for p in cache.find(POD, namespace=namespace, labels=labels) if not label(p, FRONT)]
+
+    def found(resource: Resource) -> list[Obj]:
+        return own(cache.find(resource, namespace=namespace, labels=labels), meta["uid"])
+
+    deployments, services = found(DEPLOYMENT), found(SERVICE)
+    others = (o for kind in FRONT_KINDS for o in found(kind))
     return EngineSnapshot(
         engine=engine,
         spec=_spec_of(engine),
-        inspections=_by_name(cache.find(JOB, namespace=namespace, labels=own)),
+        inspections=_by_name(found(JOB)),
         inspection_pods=tuple(p for p in pods if REVISION not in p["metadata"]["labels"]),
-        revisions=_by_name(cache.find(CONTROLLER_REVISION, namespace=namespace, labels=own)),
+        revisions=_by_name(found(CONTROLLER_REVISION)),
         artifacts=_by_name(cache.find(ENGINE_ARTIFACT, namespace=namespace)),
         deployments=_by_name([d for d in deployments if not label(d, FRONT)]),
         services=_by_name([s for s in services if not label(s, FRONT)]),
@@ -76,6 +81,13 @@ def observe_engine(
         runner=runner,
         now=now,
     )
+
+
+def observe_revisions(engine: Obj, cache: Cache) -> list[Obj]:
+    """The ControllerRevisions of an LLMEngine."""
+    meta = engine["metadata"]
+    found = cache.find(CONTROLLER_REVISION, namespace=meta["namespace"], labels={ENGINE: meta["name"]})
+    return own(found, meta["uid"])
 
 
 def _ending(namespace: str, cache: Cache) -> tuple[Obj, ...]:
@@ -93,7 +105,8 @@ def observe_artifact(artifact: Obj, cache: Cache, *, config: OperatorConfig, run
     namespace, name = artifact["metadata"]["namespace"], artifact["metadata"]["name"]
     parent = artifact["spec"]["inputs"].get("parent")
     mine = {ARTIFACT: name}
-    jobs, pods = cache.find(JOB, namespace=namespace, labels=mine), cache.find(POD, namespace=namespace, labels=mine)
+    jobs = own(cache.find(JOB, namespace=namespace, labels=mine), artifact["metadata"]["uid"])
+    pods = cache.find(POD, namespace=namespace, labels=mine)
     return Snapshot(
         artifact=artifact,
         parent=cache.get(ENGINE_ARTIFACT, namespace, parent) if parent else None,

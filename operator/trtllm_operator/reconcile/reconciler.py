@@ -10,6 +10,7 @@ from ..actions import Actions
 from ..artifacts.collection import plan_collection
 from ..artifacts.plan import plan as plan_artifact
 from ..catalog import Catalog
+from ..engines.orphans import plan_end
 from ..engines.plan import plan as plan_engine
 from ..engines.runner_config_maps import unneeded
 from ..kube.apply import Applier
@@ -19,7 +20,7 @@ from ..kube.resource import Obj
 from ..objects import Runner
 from ..operator_config import OperatorConfig
 from .executor import Executor
-from .observe import observe_artifact, observe_engine, observe_shared
+from .observe import observe_artifact, observe_engine, observe_revisions, observe_shared
 from .reader import Reader
 from .secret_reader import SecretReader
 from .watches import ENGINE_ARTIFACT, LLM_ENGINE, Key
@@ -64,7 +65,7 @@ class Reconciler:
 
     async def _plan_engine(self, engine: Obj) -> Actions:
         if "deletionTimestamp" in engine["metadata"]:
-            return Actions()
+            return plan_end(engine, observe_revisions(engine, self.cache))
         seen = observe_engine(
             engine,
             self.cache,

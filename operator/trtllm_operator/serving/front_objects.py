@@ -23,6 +23,7 @@ from ..objects import (
 )
 from ..operator_config import OperatorConfig
 from ..storage import Access, step_mounts, volumes
+from .names import front_name, front_service_name
 
 PORT = 8080
 SERVICE_PORT = 80
@@ -34,15 +35,10 @@ GRACE_SECONDS = 900
 DEFAULT_RESOURCES = {"requests": {"cpu": "250m", "memory": "256Mi"}, "limits": {"memory": "512Mi"}}
 
 
-def front_name(engine: str) -> str:
-    """Of all objects of an endpoint but its Service."""
-    return f"{engine}-front"
-
-
 def endpoint_url(owner: Obj) -> str:
     """Where clients in the cluster find it: the base URL of an OpenAI client."""
     meta = owner["metadata"]
-    return f"http://{meta['name']}.{meta['namespace']}.svc/v1"
+    return f"http://{front_service_name(meta['name'])}.{meta['namespace']}.svc/v1"
 
 
 def front_objects(
@@ -104,7 +100,7 @@ def _service(owner: Obj) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": _meta(owner, owner["metadata"]["name"]),
+        "metadata": _meta(owner, front_service_name(owner["metadata"]["name"])),
         "spec": {
             "selector": _selector(owner),
             "ports": [{"name": "http", "port": SERVICE_PORT, "protocol": "TCP", "targetPort": "http"}],

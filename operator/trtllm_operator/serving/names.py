@@ -1,25 +1,38 @@
-"""Names of the Services of targets: no two pairs of LLMEngine and target in a namespace have the same."""
+"""Names of the objects that clients and people meet: no two owners in a namespace have the same.
+
+`--` parts an LLMEngine from its target. A name that has `--` in it already gets a hash behind it, and so has more than
+one `--`. What has none is the front's, what has one can be read in one way, and what has more ends in a hash of
+everything that it was made from.
+"""
 
 from __future__ import annotations
 
-import re
-
 from ..objects import short_hash
 
+SEPARATOR = "--"
 MAX_LENGTH = 63
 """Of a DNS label, which a Service's name is."""
 _HASH_DIGITS = 8
-_LIKE_A_HASH = re.compile(rf"[0-9a-f]{{{_HASH_DIGITS}}}")
 
 
 def service_name(engine: str, target: str) -> str:
-    """`<engine>-<target>`, and where another pair could be written like that a hash of the two behind it.
+    """The Service of a target, and what else it has one of: `<engine>--<target>`."""
+    name = f"{engine}{SEPARATOR}{target}"
+    return name if name.count(SEPARATOR) == 1 and len(name) <= MAX_LENGTH else _hashed(name, [engine, target])
 
-    Without a hash the last `-` is where the target begins: a target with a `-` in its name, one that looks like a hash,
-    and what is too long get one. So what ends in a hash is a hashed name, and every other can be read in one way.
-    """
-    plain = f"{engine}-{target}"
-    if "-" not in target and not _LIKE_A_HASH.fullmatch(target) and len(plain) <= MAX_LENGTH:
-        return plain
-    digest = short_hash([engine, target], _HASH_DIGITS)
-    return f"{plain[: MAX_LENGTH - _HASH_DIGITS - 1].rstrip('-')}-{digest}"
+
+def front_service_name(engine: str) -> str:
+    """The Service of an LLMEngine's front: the LLMEngine's own name."""
+    return engine if SEPARATOR not in engine else _hashed(engine, [engine])
+
+
+def front_name(engine: str) -> str:
+    """The other objects of an LLMEngine's front: `<engine>-front`."""
+    name = f"{engine}-front"
+    return name if SEPARATOR not in engine else _hashed(name, ["front", "of", engine])
+
+
+def _hashed(name: str, parts: list[str]) -> str:
+    room = MAX_LENGTH - 2 * len(SEPARATOR) - _HASH_DIGITS
+    kept = name[:room].strip("-")
+    return f"{kept}{SEPARATOR * (1 if SEPARATOR in kept else 2)}{short_hash(parts, _HASH_DIGITS)}"

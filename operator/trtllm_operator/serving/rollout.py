@@ -26,6 +26,7 @@ ROOM = "llmengine.dev/making-room"
 class Observed:
     """What exists of one target."""
 
+    service_name: str
     service: Obj | None
     deployments: Mapping[str, Obj]
     """By name, which is the revision's."""
@@ -131,14 +132,14 @@ def step(
     proven = live is not None and (available(live, replicas) or (in_place and _outnumbers(live, wanted.name, seen)))
     if selected != wanted.name and (proven or selected not in seen.deployments):
         # Nothing proven is lost by moving: either the new revision is ready, or the selected one does not exist.
-        apply.append(service(owner, target, wanted.name, timestamp(now)))
+        apply.append(service(owner, seen.service_name, target, wanted.name, timestamp(now)))
         drained = Actions(apply=tuple(apply), again_seconds=DRAIN_AFTER_SWITCH_SECONDS)
         return Step(drained, served=wanted.name if proven else None)
     if selected != wanted.name:
         return Step(Actions(apply=tuple(apply)), served=selected)
     assert seen.service is not None
     switched_at = annotation(seen.service, SWITCHED_AT) or timestamp(now)
-    apply.append(service(owner, target, wanted.name, switched_at))
+    apply.append(service(owner, seen.service_name, target, wanted.name, switched_at))
     old = tuple(
         d for name, d in seen.deployments.items() if name != wanted.name and "deletionTimestamp" not in d["metadata"]
     )

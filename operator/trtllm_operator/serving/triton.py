@@ -208,14 +208,14 @@ def _progress_deadline_seconds(template: Mapping[str, Any]) -> int:
     return max(SMALLEST_PROGRESS_SECONDS, budget_seconds + BEFORE_STARTUP_SECONDS)
 
 
-def service(owner: Obj, target: str, revision: str, switched_at: str) -> dict[str, Any]:
+def service(owner: Obj, name: str, target: str, revision: str, switched_at: str) -> dict[str, Any]:
     """Selects exactly one revision. `switched_at` is when it came to select this one."""
     meta = owner["metadata"]
     return {
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {
-            "name": f"{meta['name']}-{target}",
+            "name": name,
             "namespace": meta["namespace"],
             "labels": {MANAGED: "true", ENGINE: meta["name"], TARGET: target},
             "annotations": {SWITCHED_AT: switched_at},

@@ -147,17 +147,17 @@ def test_no_right_is_given_to_find_secrets_or_to_enter_pods() -> None:
 
 def test_every_right_is_one_that_the_operator_uses() -> None:
     watched = {watch.resource.plural for watch in WATCHES} | {"customresourcedefinitions"}  # kopf looks for kinds
-    posted = {"jobs", "configmaps", "controllerrevisions"}  # and read where the name is taken
+    posted = {"jobs", "configmaps", "controllerrevisions"}  # both are read where the name is taken
     # What does not exist yet takes both verbs.
     applied = {"engineartifacts", "deployments", "services", "serviceaccounts", "rolebindings", "poddisruptionbudgets"}
     used = {
         *((kind, verb) for kind in watched for verb in ("list", "watch")),
         *((kind, verb) for kind in posted for verb in ("create", "get", "delete")),
-        *((kind, verb) for kind in applied for verb in ("create", "patch", "delete")),
+        *((kind, verb) for kind in applied for verb in ("create", "get", "patch", "delete")),
         *((f"{kind}/{part}", verb) for kind in OURS for part, verb in (("status", "patch"), ("finalizers", "update"))),
-        ("engineartifacts", "get"),  # before its files are removed
         ("engineartifacts", "update"),  # to take its finalizer away
-        ("jobs", "patch"),  # to let that removal begin
+        ("jobs", "patch"),  # to let the removal of its files begin
+        ("controllerrevisions", "update"),  # to take an orphan back
         *((kind, "get") for kind in ("pods/log", "secrets", "serviceaccounts")),
         ("events", "list"),
         ("clusterroles", "bind"),  # the one of the endpoints

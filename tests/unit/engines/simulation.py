@@ -34,7 +34,7 @@ from trtllm_operator.kube.resource import (
     Resource,
     key_of,
 )
-from trtllm_operator.objects import ATTEMPT, CHECK, IDENTITY, REVISION, label
+from trtllm_operator.objects import ATTEMPT, CHECK, IDENTITY, REVISION, TARGET, label
 from trtllm_operator.reconcile.reader import Reader
 from trtllm_operator.reconcile.reconciler import Reconciler
 from trtllm_operator.reconcile.secret_reader import SecretReader
@@ -139,7 +139,8 @@ class Api:
 
     async def merge(self, _resource: Resource, obj: Obj, changes: Obj) -> Obj:
         merged = {field: {**obj[field], **changes.get(field, {})} for field in ("metadata", "spec")}
-        return self._written(self.world.put({**obj, **merged, "status": {}}))
+        status: Obj = {"status": {}} if "spec" in changes else {}
+        return self._written(self.world.put({**obj, **merged, **status}))
 
     async def replace(self, _resource: Resource, obj: Obj) -> Obj:
         return self._written(self.world.released(obj))
@@ -531,4 +532,5 @@ class World:
     def served(self) -> Iterator[tuple[str, str]]:
         """(Service, revision it selects)."""
         for service in self.find(SERVICE):
-            yield service["metadata"]["name"], service["spec"]["selector"][REVISION]
+            if label(service, TARGET):
+                yield service["metadata"]["name"], service["spec"]["selector"][REVISION]

@@ -67,7 +67,7 @@ def services(world: World) -> set[str]:
 def test_any_gpu_is_one_target_for_each_class_with_an_engine_of_its_own(world: World) -> None:
     serve(world, ANY)
     assert targets(world) == {"gpu-a100-sxm4-80gb": "Serving", "gpu-h100-80gb-hbm3": "Serving"}
-    assert services(world) == {"smol-gpu-a100-sxm4-80gb", "smol-gpu-h100-80gb-hbm3"}
+    assert services(world) == {"smol--gpu-a100-sxm4-80gb", "smol--gpu-h100-80gb-hbm3"}
     assert {t["specTarget"] for t in status(world)["targets"]} == {"gpu"}
     types = sorted(a["spec"]["type"] for a in world.find(ENGINE_ARTIFACT))
     assert types == ["Checkpoint", "Engine", "Engine", "Model"], "the checkpoint is shared"
@@ -96,7 +96,7 @@ def test_c15_ampere_of_two_compute_capabilities_has_an_engine_for_each(world: Wo
     assert {t["gpu"] for t in status(world)["targets"]} == {f"{A100} (8.0)", "NVIDIA-A10G (8.6)"}
     serve(world, {"name": "sm86", "gpu": {"computeCapability": "8.6"}})
     assert set(targets(world)) == {"sm86-a10g"}
-    assert services(world) == {"smol-sm86-a10g"}
+    assert services(world) == {"smol--sm86-a10g"}
 
 
 def test_the_more_exact_target_has_a_class_and_the_rest_is_for_any(world: World) -> None:
@@ -181,7 +181,7 @@ def test_a_class_that_is_gone_for_good_is_let_go_by_deleting_what_remembers_it(w
             world.delete(found)
     world.run_everything()
     assert set(targets(world)) == {"gpu-a100-sxm4-80gb"}
-    assert services(world) == {"smol-gpu-a100-sxm4-80gb"}
+    assert services(world) == {"smol--gpu-a100-sxm4-80gb"}
     assert len(world.find(DEPLOYMENT)) == 1
     assert condition(world, "Ready")["status"] == "True"
 
@@ -203,7 +203,7 @@ def test_a_class_that_cannot_run_the_model_keeps_nobody_waiting_and_is_named(wor
     assert targets(world) == {"gpu-a100-sxm4-80gb": "Unsupported", "gpu-h100-80gb-hbm3": "Serving"}
     assert condition(world, "Ready")["status"] == "True"
     assert "gpu-a100-sxm4-80gb: fp8 does not work on" in condition(world, "Validated")["message"]
-    assert services(world) == {"smol-gpu-h100-80gb-hbm3"}
+    assert services(world) == {"smol--gpu-h100-80gb-hbm3"}
 
 
 def test_when_no_class_can_run_the_model_the_spec_is_refused(world: World) -> None:
@@ -218,7 +218,7 @@ def test_what_serves_on_a_class_that_the_new_spec_excludes_goes_on_and_is_report
     before = dict(world.served())
     serve(world, ANY, precision={"quantization": "fp8"})
     after = dict(world.served())
-    a100 = "smol-gpu-a100-sxm4-80gb"
+    a100 = "smol--gpu-a100-sxm4-80gb"
     assert after[a100] == before[a100]
     assert after != before, "the other class has moved on"
     assert condition(world, "Stalled")["reason"] == "Unsupported"
@@ -252,7 +252,7 @@ def test_labels_that_change_under_a_running_server_are_reported_and_it_runs_on(
     assert said in condition(world, "NodesMatch")["message"]
     assert before.items() <= dict(world.served()).items()
     name = next(iter(before))
-    served = next(t for t in status(world)["targets"] if f"smol-{t['name']}" == name)
+    served = next(t for t in status(world)["targets"] if f"smol--{t['name']}" == name)
     assert served["reason"] == "Serving", "its server goes on"
 
 

@@ -48,7 +48,7 @@ def test_two_generations_share_one_model_and_one_checkpoint_and_get_an_engine_ea
     types = sorted(a["spec"]["type"] for a in world.find(ENGINE_ARTIFACT))
     assert types == ["Checkpoint", "Engine", "Engine", "Model"]
     assert all(count == 1 for count in world.builds.values())
-    assert dict(world.served()).keys() == {"smol-a100", "smol-h100"}
+    assert dict(world.served()).keys() == {"smol--a100", "smol--h100"}
 
 
 def test_nothing_is_written_at_rest(world: World) -> None:
@@ -349,7 +349,7 @@ def test_a_gpu_that_joins_later_is_served_by_itself(world: World) -> None:
     assert (ready["status"], ready["reason"]) == ("False", "NoMatchingNode")
     assert "NVIDIA-H200" in ready["message"]
     assert condition(world, "Stalled")["status"] == "absent"
-    assert dict(world.served()).keys() >= {"smol-a100", "smol-h100"}, "the other targets do not wait for it"
+    assert dict(world.served()).keys() >= {"smol--a100", "smol--h100"}, "the other targets do not wait for it"
     world.put({"apiVersion": "v1", "kind": "Node", **node("h200", "NVIDIA-H200", "9.0", 143771)})
     world.run_everything()
     assert condition(world, "Ready")["status"] == "True"
@@ -359,7 +359,7 @@ def test_a_target_taken_out_of_the_spec_is_taken_away(world: World) -> None:
     serving(world)
     world.put(engine(targets=engine()["spec"]["targets"][:1]))
     world.run_everything()
-    assert dict(world.served()).keys() == {"smol-a100"}
+    assert dict(world.served()).keys() == {"smol--a100"}
     assert len(world.find(DEPLOYMENT)) == 1
     assert condition(world, "Ready")["status"] == "True"
 
@@ -411,7 +411,7 @@ def test_a_server_that_dies_makes_the_target_unavailable_and_nothing_is_rebuilt(
     world.roll_out(victim, ready=False)
     world.settle()
     assert condition(world, "Available")["status"] == "False"
-    assert label(victim, REVISION) == dict(world.served())["smol-a100"], "the Service stays with the revision"
+    assert label(victim, REVISION) == dict(world.served())["smol--a100"], "the Service stays with the revision"
     world.roll_out(next(d for d in world.find(DEPLOYMENT) if "a100" in d["metadata"]["name"]))
     world.settle()
     assert condition(world, "Ready")["status"] == "True"

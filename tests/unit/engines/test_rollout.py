@@ -63,7 +63,7 @@ class Pool(World):
 
     def answering(self) -> int:
         """Servers behind the Service."""
-        selected = dict(self.served()).get("smol-h100")
+        selected = dict(self.served()).get("smol--h100")
         found = self.get(DEPLOYMENT, selected) if selected else None
         return int((found or {}).get("status", {}).get("availableReplicas", 0))
 
