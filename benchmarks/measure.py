@@ -17,9 +17,9 @@ def operator_writes(stack: Stack) -> Counter[str]:
     """Writes so far by resource, as the operator counts its own calls."""
     counts: Counter[str] = Counter()
     for name, value in operator_metrics(stack).items():
-        if name.startswith("rest_client_requests_total{"):
+        if name.startswith("llmengine_operator_api_requests_total{"):
             labels = dict(re.findall(r'(\w+)="([^"]*)"', name))
-            if labels["method"] in WRITES and not labels["resource"].startswith("leases."):
+            if labels["verb"] in WRITES and not labels["resource"].startswith("leases."):
                 counts[labels["resource"].partition(".")[0]] += int(value)
     return counts
 

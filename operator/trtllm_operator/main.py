@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import kopf
+from prometheus_client import CollectorRegistry
 
 from .api.crd import engineartifact_crd, llmengine_crd, schema
 from .catalog import Catalog, CatalogError, load_catalog
@@ -20,6 +21,7 @@ from .kube.kubeconfig import load_config
 from .kube.lease import LeaseSettings
 from .objects import IDENTITY, Runner
 from .operator_config import ConfigError, load
+from .reconcile.metrics import DomainMetrics
 from .reconcile.reader import Reader
 from .reconcile.reconciler import Reconciler
 from .reconcile.secret_reader import SecretReader
@@ -51,6 +53,7 @@ def main() -> int:
         return 2
     client = Client(cluster, field_manager=FIELD_MANAGER)
     cache = Cache(RESOURCES, indexed_labels=INDEXED_LABELS, pruned=PRUNED, reduced=REDUCED)
+    registry = CollectorRegistry()
     reconciler = Reconciler(
         client=client,
         cache=cache,
@@ -60,6 +63,7 @@ def main() -> int:
         runner=Runner(build_zipapp()),
         reader=Reader(client),
         secrets=SecretReader(client),
+        metrics=DomainMetrics(registry, cache, client),
     )
     namespace = os.environ.get("POD_NAMESPACE", cluster.namespace)
     host: Host[Key] = Host(
@@ -71,6 +75,7 @@ def main() -> int:
         lease=LeaseSettings(namespace=namespace, name=FIELD_MANAGER),
         namespaces=config.watch_namespaces,
         schemas={LLM_ENGINE: schema(llmengine_crd()), ENGINE_ARTIFACT: schema(engineartifact_crd())},
+        metrics=registry,
         port=int(os.environ.get("LLMENGINE_PORT", "8080")),
     )
     return run(host)

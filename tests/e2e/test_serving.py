@@ -92,8 +92,8 @@ def test_nothing_is_written_at_rest_nor_by_a_restarted_operator(served: Kubectl,
 def _passed(stack: Stack) -> str | None:
     """The operator's own count: every object looked at once, nothing waiting, and no write but the Lease's."""
     metrics = operator_metrics(stack)
-    done = sum(v for k, v in metrics.items() if k.startswith("controller_runtime_reconcile_total"))
-    depth = sum(v for k, v in metrics.items() if k.startswith("workqueue_depth"))
+    done = sum(v for k, v in metrics.items() if k.startswith("llmengine_operator_passes_total"))
+    depth = sum(v for k, v in metrics.items() if k.startswith("llmengine_operator_queue_depth"))
     return None if done >= 5 and depth == 0 else f"{done} passes, {depth} keys waiting"
 
 

@@ -13,6 +13,7 @@ from ..kube.client import Client
 from ..kube.errors import ApiError
 from ..kube.resource import JOB, Obj
 from ..objects import owner_reference
+from .metrics import DomainMetrics
 
 log = logging.getLogger(__name__)
 
@@ -22,6 +23,7 @@ class Executor:
     client: Client
     cache: Cache
     applier: Applier
+    metrics: DomainMetrics | None = None
 
     async def carry_out(self, owner: Obj | None, actions: Actions, *, may_plan_again: bool = False) -> bool:
         """Write what the plan for `owner` asks for. False where it stopped to be planned again, which takes what was
@@ -37,7 +39,7 @@ class Executor:
         release = actions.release
         try:
             for obj in actions.create:
-                await self.applier.create(dict(obj))
+                await self._create(dict(obj))
         except ApiError as error:
             if release is None or not error.is_namespace_terminating:
                 raise
@@ -47,8 +49,11 @@ class Executor:
             await self.applier.apply(dict(obj))
         if actions.create and may_plan_again:
             return False
-        if owner is not None and actions.status:
-            await self.applier.apply_status(owner, dict(actions.status))
+        if owner is not None and actions.status and owner.get("status") != actions.status:
+            status = dict(actions.status)
+            await self.applier.apply_status(owner, status)
+            if self.metrics:
+                self.metrics.status_written(owner, status)
         for obj in actions.delete:
             await self.applier.delete(dict(obj))
         if owner is not None and actions.begin:
@@ -56,6 +61,13 @@ class Executor:
         if owner is not None and release and not release.if_terminating:
             await self._release(owner, release)
         return True
+
+    async def _create(self, obj: Obj) -> None:
+        meta = obj["metadata"]
+        known = self.cache.get(self.applier.resource_of(obj), meta["namespace"], meta["name"])
+        await self.applier.create(obj)
+        if known is None and self.metrics:
+            self.metrics.created(obj)
 
     async def _begin(self, owner: Obj, job: Obj) -> None:
         """Let a Job that removes files begin. Whoever hangs in here finds the owner or the Job changed: a removal that

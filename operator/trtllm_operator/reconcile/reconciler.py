@@ -20,6 +20,7 @@ from ..kube.resource import Obj
 from ..objects import Runner
 from ..operator_config import OperatorConfig
 from .executor import Executor
+from .metrics import DomainMetrics
 from .observe import observe_artifact, observe_engine, observe_revisions, observe_shared
 from .reader import Reader
 from .secret_reader import SecretReader
@@ -44,10 +45,11 @@ class Reconciler:
     reader: Reader
     secrets: SecretReader
     now: Callable[[], datetime] = utc_now
+    metrics: DomainMetrics | None = None
 
     async def reconcile(self, key: Key) -> float | None:
         """Bring one key's world into order; seconds after which to look again, None to wait for an event."""
-        executor = Executor(self.client, self.cache, self.applier)
+        executor = Executor(self.client, self.cache, self.applier, self.metrics)
         if key.kind == "Shared":
             await executor.carry_out(None, Actions(delete=unneeded(observe_shared(key.namespace, self.cache))))
             return None

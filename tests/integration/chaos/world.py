@@ -212,10 +212,10 @@ class World:
         assert process is not None
 
         async def looked() -> str | None:
-            passes = await process.metric("controller_runtime_reconcile_total")
-            depth = await process.metric("workqueue_depth")
-            busy = await process.metric("workqueue_unfinished_work_seconds")
-            leads = await process.metric("leader_election_master_status")
+            passes = await process.metric("llmengine_operator_passes_total")
+            depth = await process.metric("llmengine_operator_queue_depth")
+            busy = await process.metric("llmengine_operator_queue_unfinished_work_seconds")
+            leads = await process.metric("llmengine_operator_leader")
             return (
                 None if leads and passes and not depth and not busy else f"{passes:.0f} passes, {depth:.0f} keys wait"
             )

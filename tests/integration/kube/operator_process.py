@@ -75,7 +75,8 @@ class HostProcess:
 
         async def idle() -> bool:
             nonlocal quiet
-            busy = await self.metric("workqueue_depth") or await self.metric("workqueue_unfinished_work_seconds")
+            queued = await self.metric("llmengine_operator_queue_depth")
+            busy = queued or await self.metric("llmengine_operator_queue_unfinished_work_seconds")
             quiet = 0 if busy else quiet + 1
             return quiet >= 2
 
@@ -96,9 +97,9 @@ class HostProcess:
         return sum(
             sample.value
             for sample in await self.samples()
-            if sample.name == "rest_client_requests_total"
+            if sample.name == "llmengine_operator_api_requests_total"
             and sample.labels["resource"] != str(LEASE)
-            and (not methods or sample.labels["method"] in methods)
+            and (not methods or sample.labels["verb"] in methods)
             and code in ("", sample.labels["code"])
         )
 
@@ -107,7 +108,7 @@ class HostProcess:
         return await self.calls("apply", "create", "update", "delete")
 
     async def is_leader(self) -> bool:
-        return bool(await self.metric("leader_election_master_status"))
+        return bool(await self.metric("llmengine_operator_leader"))
 
     async def says(self, text: str) -> None:
         """Wait until it has said this."""
@@ -121,7 +122,7 @@ class HostProcess:
         """A condition: it knows of no object of this kind."""
 
         async def none_known() -> bool:
-            return await self.metric("cache_objects", resource=str(resource)) == 0
+            return await self.metric("llmengine_operator_cache_objects", resource=str(resource)) == 0
 
         return none_known
 

@@ -67,10 +67,10 @@ async def test_at_rest_only_the_lease_is_written(world: World, proxy: FaultProxy
         await world.made("w4", 1)
         await operator.settled()
         proxy.writes.clear()
-        rounds = await operator.metric("resync_rounds_total")
+        rounds = await operator.metric("llmengine_operator_resync_rounds_total")
 
         async def resynced_twice() -> bool:
-            return await operator.metric("resync_rounds_total") >= rounds + 2
+            return await operator.metric("llmengine_operator_resync_rounds_total") >= rounds + 2
 
         await eventually(resynced_twice, "two more rounds of lists")
         path = LEASE.path(world.namespace, "sample-operator")
@@ -86,7 +86,7 @@ async def test_a_restart_writes_nothing(world: World, apiserver: ApiServer, tmp_
     async with OperatorProcess(apiserver.kubeconfig, options(world), tmp_path / "second") as operator:
         await operator.ready()
         await operator.settled()
-        passes = await operator.metric("controller_runtime_reconcile_total", result="success")
+        passes = await operator.metric("llmengine_operator_passes_total", result="success")
         assert passes >= 5, "every object is looked at after a start"
         assert await operator.writes() == 0
 

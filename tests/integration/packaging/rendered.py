@@ -58,12 +58,14 @@ def _helm() -> Path:
     return Path(given) if given else build.programs().helm
 
 
-def chart(values: Obj | None = None, *, release: str = RELEASE, namespace: str = NAMESPACE) -> dict[Key, Obj]:
-    """What `helm install RELEASE -n NAMESPACE` with these values would create."""
-    return {
-        key(obj): obj
-        for obj in documents(helm("template", release, str(CHART), f"--namespace={namespace}", values=values))
-    }
+def chart(
+    values: Obj | None = None, *, release: str = RELEASE, namespace: str = NAMESPACE, kinds: tuple[str, ...] = ()
+) -> dict[Key, Obj]:
+    """What `helm install RELEASE -n NAMESPACE` with these values would create; `kinds` are API versions that the
+    cluster has beside Kubernetes' own."""
+    there = [f"--api-versions={kind}" for kind in kinds]
+    made = helm("template", release, str(CHART), f"--namespace={namespace}", *there, values=values)
+    return {key(obj): obj for obj in documents(made)}
 
 
 def bundle(directory: str) -> dict[Key, Obj]:

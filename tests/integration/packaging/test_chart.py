@@ -209,9 +209,10 @@ def test_a_wrong_value_is_refused_by_its_name(values: dict[str, Any], complaint:
         chart(values)
 
 
-def test_a_service_monitor_is_refused_where_nothing_would_read_it() -> None:
+@pytest.mark.parametrize("part", ["serviceMonitor", "prometheusRule"])
+def test_monitoring_is_refused_where_nothing_would_read_it(part: str) -> None:
     with pytest.raises(Refused, match="install the Prometheus operator first"):
-        chart({"metrics": {"serviceMonitor": {"enabled": True}}})
+        chart({"metrics": {part: {"enabled": True}}})
 
 
 def test_a_service_account_that_is_not_made_has_to_be_named() -> None:

@@ -12,15 +12,15 @@ import copy
 import itertools
 import json
 from collections import Counter
-from collections.abc import Coroutine, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar, cast
 
 from trtllm_operator.catalog import load_catalog
 from trtllm_operator.kube.apply import Applier
 from trtllm_operator.kube.cache import Cache
-from trtllm_operator.kube.client import Client
+from trtllm_operator.kube.client import Call, Client
 from trtllm_operator.kube.errors import ApiError
 from trtllm_operator.kube.resource import (
     CONTROLLER_REVISION,
@@ -35,6 +35,7 @@ from trtllm_operator.kube.resource import (
     key_of,
 )
 from trtllm_operator.objects import ATTEMPT, CHECK, IDENTITY, REVISION, TARGET, label
+from trtllm_operator.reconcile.metrics import DomainMetrics
 from trtllm_operator.reconcile.reader import Reader
 from trtllm_operator.reconcile.reconciler import Reconciler
 from trtllm_operator.reconcile.secret_reader import SecretReader
@@ -106,6 +107,7 @@ class Api:
     """The calls of `kube.client.Client` that the operator makes, answered from the world's memory."""
 
     world: World
+    calls: Counter[Call] = field(default_factory=Counter)
 
     async def get(self, resource: Resource, namespace: str, name: str) -> Obj:
         if resource == SERVICE_ACCOUNT:
@@ -214,6 +216,11 @@ class World:
         ):
             self.put({"apiVersion": "v1", "kind": "Node", **made})
         self.put(claim("engines"))
+
+    def watch_by(self, metrics: Callable[[Cache, Client], DomainMetrics]) -> None:
+        """Let the operator count what happens from now on."""
+        made = metrics(self.cache, self.reconciler.client)
+        self.reconciler = replace(self.reconciler, metrics=made)
 
     # What the API server does.
 

@@ -39,7 +39,7 @@ class Setup:
         await self.worker.work("a")
 
     def counted(self, result: str) -> float | None:
-        return self.registry.get_sample_value("controller_runtime_reconcile_total", {"result": result})
+        return self.registry.get_sample_value("llmengine_operator_passes_total", {"result": result})
 
 
 async def test_success() -> None:
