@@ -153,8 +153,6 @@ class Expectation(Object):
     """Tokens processed in one step."""
     max_beam_width: Limit | None = None
     """Beams of beam search."""
-    trial: Annotated[tuple[Annotated[str, Field(max_length=1024)], ...], Field(max_length=64)] = ()
-    """Command that loads the engine and generates a token; {output} and {model} stand for directories."""
 
 
 class PlannedResources(Object):
@@ -216,8 +214,10 @@ class EngineArtifactSpec(Object):
     """Model: the files of the model; Checkpoint: converted weights; Engine: what Triton loads."""
     inputs: Annotated[Inputs, Cel("self == oldSelf", message="inputs are immutable: another input is another artifact")]
     """Everything the content depends on; immutable."""
-    expected: Expectation | None = None
-    """What verification must find in what was made."""
+    expected: Annotated[
+        Expectation | None, Cel("self == oldSelf", message="expected is immutable: it follows from the inputs")
+    ] = None
+    """What verification must find in what was made; immutable."""
     policy: Policy = Policy()
     """How it is built; may change."""
 

@@ -48,6 +48,7 @@ def plan_collection(
     *,
     referenced: bool,
     claim_gone: bool = False,
+    mismatch: str | None = None,
     config: OperatorConfig,
     now: datetime,
 ) -> Actions:
@@ -55,11 +56,14 @@ def plan_collection(
 
     An artifact that something needs (again) leaves its files alone: the object goes, whoever needs it makes it anew,
     and the first attempt finds it published. `claim_gone`: the claim that held its files does not exist any more or is
-    being deleted, and no Pod can mount it.
+    being deleted, and no Pod can mount it. `mismatch`: why it is not what its name says.
     """
     if FINALIZER not in artifact["metadata"].get("finalizers", ()):
         # Released already. What owned its Jobs is gone, and another artifact may have its name and its files.
         return Actions()
+    if mismatch:
+        # The files under its name are another one's.
+        return Actions(release=Release())
     waiting = tuple(j for j in jobs if _has_yet_to_begin(j))
     if claim_gone:
         return Actions(delete=waiting, release=Release())

@@ -20,7 +20,7 @@ from ..pods import container_statuses, termination_report
 from ..storage import access, step_mounts, volumes
 from . import attempt
 from .failures import Failure
-from .jobs import base_pod, owned_job, policy_hash, step_container
+from .jobs import base_pod, manifest_digests, owned_job, policy_hash, step_container
 
 WHOLE_SECONDS = 3600
 """How long a copy that was found whole is not read again, whatever is said of it."""
@@ -203,7 +203,10 @@ def check_job(artifact: Obj, spec: EngineArtifactSpec, record: Damage, config: O
     name, store = artifact["metadata"]["name"], access(spec)
     labels = {MANAGED: "true", ARTIFACT: name, CHECK: str(number)}
     pod = base_pod(spec.policy, volumes(store))
-    where = {"artifact": name, "store": store.argument, "scratch": SCRATCH}
+    where: dict[str, Any] = {"artifact": name, "type": spec.type, "inputs": spec.inputs.dump()}
+    where |= {"store": store.argument, "scratch": SCRATCH}
+    if digest := manifest_digests([artifact]).get(name):
+        where["digest"] = digest
     if record.unfit:
         where["unfit"] = record.message
     pod["containers"] = [step_container("check", "check", where, config, step_mounts(store, writable=True))]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..api.common import PersistentVolumeClaimDirectory
@@ -70,16 +70,19 @@ def attempt_job(
     runner: str,
     past: History,
     parent: Obj | None = None,
+    model: Obj | None = None,
+    trial: Sequence[str] = (),
     secrets: Secrets = UNKNOWN,
 ) -> dict[str, Any]:
     """The Job of attempt `number` (from 1). `runner` is the name of the runner's ConfigMap in the namespace, `past` the
-    attempts before, `parent` the artifact that this one is made from, `secrets` those that it depends on."""
+    attempts before, `parent` the artifact that this one is made from, `model` the one whose tokenizer `trial` takes,
+    which is the command that tries what was made; `secrets` are those that it depends on."""
     name = artifact["metadata"]["name"]
     labels = {MANAGED: "true", ARTIFACT: name, ATTEMPT: str(number)}
     if spec.type == "Model":
         pod = _model_pod(name, spec, config, past)
     else:
-        pod = _toolchain_pod(name, spec, config, runner, past, parent)
+        pod = _toolchain_pod(name, spec, config, runner, past, [a for a in (parent, model) if a], trial)
     give_steps_memory(pod, past)
     ask_for_scratch(pod, spec, past)
     queue = {QUEUE_LABEL: spec.policy.queue_name} if spec.policy.queue_name else {}
@@ -229,6 +232,12 @@ def mount_texts(pod: dict[str, Any], mounts: list[dict[str, Any]], claim_name: s
     mounts.append({"name": "calibration", "mountPath": CALIBRATION, "readOnly": True})
 
 
+def manifest_digests(artifacts: Iterable[Obj]) -> dict[str, str]:
+    """What publication recorded of artifacts, by name: whoever reads one compares its manifest with that."""
+    known = ((a["metadata"]["name"], (a.get("status") or {}).get("manifestDigest")) for a in artifacts)
+    return {name: digest for name, digest in known if digest}
+
+
 def _model_pod(name: str, spec: EngineArtifactSpec, config: OperatorConfig, past: History) -> dict[str, Any]:
     pinned, store = spec.inputs.model, access(spec)
     assert pinned is not None
@@ -249,8 +258,15 @@ def _model_pod(name: str, spec: EngineArtifactSpec, config: OperatorConfig, past
 
 
 def _toolchain_pod(
-    name: str, spec: EngineArtifactSpec, config: OperatorConfig, runner: str, past: History, parent: Obj | None
+    name: str,
+    spec: EngineArtifactSpec,
+    config: OperatorConfig,
+    runner: str,
+    past: History,
+    read: Sequence[Obj],
+    trial: Sequence[str],
 ) -> dict[str, Any]:
+    """`read` are the artifact that this one is made from, and the model of that where it is another one."""
     inputs, gpus, store = spec.inputs, spec.policy.gpus, access(spec)
     pod = base_pod(
         spec.policy, volumes(store, runner=runner, shared_memory=mebibytes(SHARED_MEMORY_BYTES)), gpu=gpus > 0
@@ -270,15 +286,20 @@ def _toolchain_pod(
         mount_texts(pod, staged, inputs.calibration.claim_name)
     elif calibrated:
         stage["texts"] = True
-    model = parent["spec"].get("inputs", {}).get("parent") if parent else None
+    model = read[0]["spec"].get("inputs", {}).get("parent") if read else None
     if model:
         stage["model"] = model
+    digests = manifest_digests(read)
+    stage["digests"] = digests
     run = {
         "artifact": name,
         "command": list(_with_workers(inputs.command, workers)),
         "parent": f"{store.directory}/{inputs.parent}",
         "output": f"{SCRATCH}/output",
+        # A copy that was brought from a bucket has a manifest of its own; `stage` has compared the original.
+        "digests": {} if inputs.storage.s3 else digests,
         "expected": spec.expected.dump() if spec.expected else {},
+        "trial": list(trial),
         "gpu": inputs.gpu.dump() if inputs.gpu else None,
         "gpus": gpus,
         **({"model": f"{store.directory}/{model}"} if model else {}),

@@ -43,6 +43,7 @@ from .secrets import UNKNOWN, Secrets, has_changed, is_watched, missing_message,
 LOOK_AGAIN_SECONDS = 30
 """At an attempt that goes on: what its log and the cluster say of it does not come as an event of ours."""
 _LOOK_AGAIN = Actions(again_seconds=LOOK_AGAIN_SECONDS)
+NAME_MISMATCH = "NameMismatch"
 READY, RECONCILING, STALLED, REFERENCED = "Ready", "Reconciling", "Stalled", "Referenced"
 
 
@@ -85,6 +86,12 @@ class Snapshot:
     """Jobs that check the store's copy."""
     reports: tuple[damage.Report, ...] = ()
     """What Pods say of damage to the store's copy."""
+    model: Obj | None = None
+    """The Model that an Engine comes from in the end."""
+    trial: tuple[str, ...] = ()
+    """Command with which the release tries a finished Engine; empty where it has none."""
+    mismatch: str | None = None
+    """Why the artifact is not what its name says."""
 
 
 @dataclass(frozen=True)
@@ -113,8 +120,12 @@ def is_ready(artifact: Obj) -> bool:
 
 def plan(seen: Snapshot) -> Actions:
     """The next step of one artifact that is not being deleted."""
-    spec = read_stored(EngineArtifactSpec, seen.artifact["spec"])
     before = read_status(EngineArtifactStatus, seen.artifact.get("status"))
+    if seen.mismatch:
+        message = f"{seen.mismatch}. Nothing is built, served or removed for it: delete it"
+        status = _status(seen, before, _Outcome("Failed", NAME_MISMATCH, message, stalled=True))
+        return Actions(status=written_status(status, seen.artifact.get("status")))
+    spec = read_stored(EngineArtifactSpec, seen.artifact["spec"])
     outcome = _checked_outcome(seen, spec, before)
     status = _status(seen, before, outcome)
     expired = _grace_left_seconds(seen, status)
@@ -230,6 +241,8 @@ def _start(seen: Snapshot, spec: EngineArtifactSpec, past: History, number_: int
         runner=seen.runner.config_map,
         past=past,
         parent=seen.parent,
+        model=seen.model,
+        trial=seen.trial,
         secrets=secrets,
     )
     create: tuple[Obj, ...] = (job,)

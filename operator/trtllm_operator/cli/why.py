@@ -26,6 +26,8 @@ _REMEDIES: Mapping[str, str] = {
     "UnknownRelease": "spec.release",
     "NoMatchingNode": "spec.targets, or a node with such a GPU",
     "Unsupported": "spec.targets, or what the message names",
+    "NameMismatch": "delete the EngineArtifact; whoever may create them can make such objects",
+    "NameTaken": "the name of the LLMEngine or target, or the object that has the name",
     "ServerRestarts": "what kubectl logs --previous of the server says",
 }
 """For reasons that are not those of an attempt."""

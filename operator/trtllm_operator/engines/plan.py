@@ -15,7 +15,7 @@ from ..api.llmengine import LLMEngineSpec, LLMEngineStatus, ResolvedModel, Targe
 from ..api.stored import read_status, written_status
 from ..artifacts.chain import policy
 from ..artifacts.collection import FINALIZER
-from ..artifacts.plan import LOOK_AGAIN_SECONDS, is_ready
+from ..artifacts.plan import LOOK_AGAIN_SECONDS, NAME_MISMATCH, is_ready
 from ..objects import (
     MANAGED,
     PARENT,
@@ -31,6 +31,7 @@ from ..objects import (
 from ..planning.expansion import ConcreteTarget
 from ..pods import is_over, waits_for_volumes
 from ..serving import rollout
+from ..serving.digests import pinned
 from ..serving.health import Problem
 from ..serving.revision import Revision, controller_revision, read_revision
 from ..serving.triton import deployment
@@ -116,7 +117,7 @@ def _target(
         deployments={n: d for n, d in seen.deployments.items() if label(d, TARGET) == target.name},
     )
     entry = wanted if isinstance(wanted, Wait) else wanted.targets[target.name]
-    revision = entry if isinstance(entry, Revision) else None
+    revision = _pinned(seen, entry) if isinstance(entry, Revision) else None
     missing = entry if isinstance(entry, Wait) else _first_missing(seen, entry, rewritten)
     step = rollout.step(
         seen.engine,
@@ -173,7 +174,7 @@ def _room(
     stored, live = seen.revisions.get(observed.selected or ""), observed.deployments.get(observed.selected or "")
     if stored is None or live is None or (revision and observed.selected == revision.name):
         return Actions()
-    old = read_revision(stored)
+    old = _pinned(seen, read_revision(stored))
     recreates = spec.rollout.strategy == "Recreate"
     too_many = revision is not None and live["spec"].get("replicas", 1) > target.replicas
     if too_many or (annotation(live, rollout.ROOM) and (not recreates or (missing and missing.stalled))):
@@ -186,6 +187,10 @@ def _room(
     # The last of the old servers goes for the first of the new ones, not for those after it.
     begun = any(label(p, REVISION) == revision.name and "nodeName" in p["spec"] for p in pods)
     return rollout.make_room(seen.engine, old, live, pods, seen.now, keep=1 if starts and begun else 0)
+
+
+def _pinned(seen: EngineSnapshot, revision: Revision) -> Revision:
+    return pinned(revision, seen.deployments.get(revision.name), seen.artifacts)
 
 
 def _engine_of(seen: EngineSnapshot, revision: str | None) -> str | None:
@@ -212,6 +217,8 @@ def _artifacts(
     for revision in revisions:
         for artifact in revision.artifacts:
             live = seen.artifacts.get(artifact.name)
+            if artifact.name in seen.mismatched:
+                continue
             if artifact.name not in written and (live is None or (policy_changed and not is_ready(live))):
                 written[artifact.name] = _artifact_object(seen, spec, artifact, revision)
     return tuple(written.values())
@@ -244,6 +251,9 @@ def _first_missing(seen: EngineSnapshot, revision: Revision, rewritten: Abstract
     """
     for artifact in revision.artifacts:
         live = seen.artifacts.get(artifact.name)
+        if why := seen.mismatched.get(artifact.name):
+            told = f"EngineArtifact {artifact.name} is in the way: {why}. Delete it, and it is made anew"
+            return Wait(NAME_MISMATCH, told, stalled=True)
         if live is None:
             return Wait("CreatingArtifacts", f"{artifact.name} is about to be made")
         if "deletionTimestamp" in live["metadata"]:

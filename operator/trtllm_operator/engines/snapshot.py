@@ -25,7 +25,7 @@ class EngineSnapshot:
     revisions: Mapping[str, Obj]
     """ControllerRevisions of this LLMEngine by name."""
     artifacts: Mapping[str, Obj]
-    """EngineArtifacts of the namespace by name."""
+    """EngineArtifacts of the namespace by name, those that are what it says."""
     deployments: Mapping[str, Obj]
     """Of this LLMEngine, by name."""
     services: Mapping[str, Obj]
@@ -45,6 +45,8 @@ class EngineSnapshot:
     config: OperatorConfig
     runner: Runner
     now: datetime
+    mismatched: Mapping[str, str] = field(default_factory=dict)
+    """Why an EngineArtifact is not what its name says, by its name."""
     kv_cache_tokens: Mapping[str, int] = field(default_factory=dict)
     """What the KV cache of a revision's servers holds, by the revision's name, where their log was read."""
     volume_events: Mapping[str, str] = field(default_factory=dict)

@@ -102,11 +102,11 @@ def build_command(spec: LLMEngineSpec, facts: ModelFacts, release: Release) -> t
     )
 
 
-def trial_command(spec: LLMEngineSpec, release: Release) -> tuple[str, ...]:
+def trial_command(expected: Expectation, release: Release) -> tuple[str, ...]:
     """Command that loads a finished engine and generates one token with the model's tokenizer (`{model}`); empty where
     the release has none that is known, or an engine needs more GPUs than a build has."""
     command = release.commands.get("run")
-    if command is None or command.program is None or spec.parallelism.tensor * spec.parallelism.pipeline > 1:
+    if command is None or command.program is None or expected.tensor_parallel * expected.pipeline_parallel > 1:
         return ()
     arguments: Arguments = [
         ("--engine_dir", "{output}"),
@@ -134,7 +134,6 @@ def expectation(spec: LLMEngineSpec, facts: ModelFacts, release: Release, *, eng
         max_seq_len=budgets.max_seq_len if budgets else None,
         max_num_tokens=budgets.max_num_tokens if budgets else None,
         max_beam_width=budgets.max_beam_width if budgets else None,
-        trial=trial_command(spec, release) if engine else (),
     )
 
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import ValidationError
+
 from ..api.engineartifact import ArtifactType, Inputs
+from ..api.stored import read_stored
 
 KEY_DIGITS = 20
 """80 bits: of a billion artifacts, two share a name with a probability below one in a million."""
@@ -27,6 +31,26 @@ def artifact_name(type_: ArtifactType, inputs: Inputs) -> str:
     """`engine-` and 20 hex digits of the SHA-256 of type and inputs: a DNS label of at most 31 characters."""
     text = canonical_json({"type": type_, "inputs": canonical_inputs(inputs)})
     return f"{type_.lower()}-{hashlib.sha256(text.encode()).hexdigest()[:KEY_DIGITS]}"
+
+
+def name_mismatch(name: str, spec: Mapping[str, Any]) -> str | None:
+    """Why an EngineArtifact is not what its name says, from its spec as stored; None where it is."""
+    try:
+        type_: ArtifactType = spec["type"]
+        inputs = read_stored(Inputs, spec["inputs"])
+    except (KeyError, TypeError, ValidationError) as error:
+        return f"its inputs cannot be read by this version of the operator: {_first_line(error)}"
+    wanted = artifact_name(type_, inputs)
+    if wanted == name:
+        return None
+    return f"its name is not the hash of its type and inputs, which is {wanted}: the operator did not make it"
+
+
+def _first_line(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        first = error.errors()[0]
+        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    return f"{error!r}"
 
 
 @dataclass(frozen=True)

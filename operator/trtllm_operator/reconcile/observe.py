@@ -7,11 +7,13 @@ from datetime import datetime
 
 from pydantic import ValidationError
 
+from ..api.engineartifact import Expectation
 from ..api.llmengine import LLMEngineSpec
 from ..api.markers import problems
+from ..api.stored import read_stored
 from ..artifacts.damage import reports_of
 from ..artifacts.plan import Snapshot
-from ..catalog import Catalog
+from ..catalog import Catalog, UnknownRelease
 from ..engines.runner_config_maps import SharedSnapshot
 from ..engines.snapshot import EngineSnapshot
 from ..kube.cache import Cache
@@ -33,6 +35,8 @@ from ..kube.resource import (
 )
 from ..objects import ARTIFACT, CHECK, ENGINE, FRONT, PARENT, REVISION, Runner, label
 from ..operator_config import OperatorConfig
+from ..planning.commands import trial_command
+from ..planning.keys import name_mismatch
 from .watches import ENGINE_ARTIFACT, claim_of, revisions_of
 
 FRONT_KINDS = (SERVICE_ACCOUNT, ROLE_BINDING, POD_DISRUPTION_BUDGET)
@@ -59,6 +63,8 @@ def observe_engine(
     def found(resource: Resource) -> list[Obj]:
         return own(cache.find(resource, namespace=namespace, labels=labels), meta["uid"])
 
+    artifacts = _by_name(cache.find(ENGINE_ARTIFACT, namespace=namespace))
+    mismatched = {name: why for name, artifact in artifacts.items() if (why := mismatch(artifact))}
     deployments, services = found(DEPLOYMENT), found(SERVICE)
     others = (o for kind in FRONT_KINDS for o in found(kind))
     return EngineSnapshot(
@@ -67,7 +73,8 @@ def observe_engine(
         inspections=_by_name(found(JOB)),
         inspection_pods=tuple(p for p in pods if REVISION not in p["metadata"]["labels"]),
         revisions=_by_name(found(CONTROLLER_REVISION)),
-        artifacts=_by_name(cache.find(ENGINE_ARTIFACT, namespace=namespace)),
+        artifacts={n: a for n, a in artifacts.items() if n not in mismatched},
+        mismatched=mismatched,
         deployments=_by_name([d for d in deployments if not label(d, FRONT)]),
         services=_by_name([s for s in services if not label(s, FRONT)]),
         front=tuple(o for o in (*deployments, *services, *others) if label(o, FRONT)),
@@ -101,15 +108,20 @@ def _spec_of(engine: Obj) -> LLMEngineSpec | str:
         return problems(error)
 
 
-def observe_artifact(artifact: Obj, cache: Cache, *, config: OperatorConfig, runner: Runner, now: datetime) -> Snapshot:
+def observe_artifact(
+    artifact: Obj, cache: Cache, *, catalog: Catalog, config: OperatorConfig, runner: Runner, now: datetime
+) -> Snapshot:
     namespace, name = artifact["metadata"]["namespace"], artifact["metadata"]["name"]
-    parent = artifact["spec"]["inputs"].get("parent")
+    parent = _made_from(artifact, cache)
     mine = {ARTIFACT: name}
     jobs = own(cache.find(JOB, namespace=namespace, labels=mine), artifact["metadata"]["uid"])
     pods = cache.find(POD, namespace=namespace, labels=mine)
     return Snapshot(
         artifact=artifact,
-        parent=cache.get(ENGINE_ARTIFACT, namespace, parent) if parent else None,
+        parent=parent,
+        model=_made_from(parent, cache) if parent else None,
+        trial=_trial(artifact, catalog),
+        mismatch=mismatch(artifact),
         jobs=tuple(j for j in jobs if not label(j, CHECK)),
         checks=tuple(j for j in jobs if label(j, CHECK)),
         pods=tuple(pods),
@@ -122,6 +134,28 @@ def observe_artifact(artifact: Obj, cache: Cache, *, config: OperatorConfig, run
         runner=runner,
         now=now,
     )
+
+
+def mismatch(artifact: Obj) -> str | None:
+    """Why an EngineArtifact is not what its name says; None where it is."""
+    return name_mismatch(artifact["metadata"]["name"], artifact["spec"])
+
+
+def _made_from(artifact: Obj, cache: Cache) -> Obj | None:
+    """The artifact that another one is made from, where it is one."""
+    parent = (artifact["spec"].get("inputs") or {}).get("parent")
+    found = cache.get(ENGINE_ARTIFACT, artifact["metadata"]["namespace"], parent) if parent else None
+    return found if found and mismatch(found) is None else None
+
+
+def _trial(artifact: Obj, catalog: Catalog) -> tuple[str, ...]:
+    if artifact["spec"].get("type") != "Engine":
+        return ()
+    try:
+        expected = read_stored(Expectation, artifact["spec"].get("expected") or {})
+        return trial_command(expected, catalog.release(expected.release))
+    except (ValidationError, UnknownRelease):
+        return ()
 
 
 def _claim_gone(artifact: Obj, cache: Cache) -> bool:

@@ -81,7 +81,9 @@ class Reconciler:
         return plan_engine(await self.reader.read_volume_events(seen))
 
     async def _plan_artifact(self, artifact: Obj) -> Actions:
-        seen = observe_artifact(artifact, self.cache, config=self.config, runner=self.runner, now=self.now())
+        seen = observe_artifact(
+            artifact, self.cache, catalog=self.catalog, config=self.config, runner=self.runner, now=self.now()
+        )
         if "deletionTimestamp" in artifact["metadata"]:
             return plan_collection(
                 artifact,
@@ -89,6 +91,7 @@ class Reconciler:
                 seen.pods,
                 referenced=seen.referenced,
                 claim_gone=seen.claim_gone,
+                mismatch=seen.mismatch,
                 config=self.config,
                 now=seen.now,
             )

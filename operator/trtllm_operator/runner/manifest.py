@@ -17,8 +17,9 @@ _CHUNK_BYTES = 8 << 20
 _THREADS = 4
 
 
-def read(directory: Path) -> dict[str, Any]:
-    """The manifest of a published artifact, whose name the directory has. Raises StepError ArtifactCorrupted."""
+def read(directory: Path, digest: str | None = None) -> dict[str, Any]:
+    """The manifest of a published artifact, whose name the directory has. Raises StepError ArtifactCorrupted, also
+    where the manifest is not the one whose `digest` was recorded at its publication."""
     path = directory / MANIFEST_FILE
     try:
         data = path.read_bytes()
@@ -28,7 +29,16 @@ def read(directory: Path) -> dict[str, Any]:
             f"{path} is not there: the artifact was removed from the store, or another claim is mounted than it was "
             "put into",
         ) from None
+    require_recorded(data, digest, directory.name, str(path))
     return parse(data, directory.name, str(path))
+
+
+def require_recorded(data: bytes, digest: str | None, artifact: str, where: str) -> None:
+    """Raises StepError ArtifactCorrupted where a manifest is not the one that was recorded; None is that none was."""
+    found = hashlib.sha256(data).hexdigest()
+    if digest is not None and found != digest:
+        why = f"{where} has SHA-256 {found}, and {digest} was recorded when {artifact} was published"
+        raise corrupted(artifact, f"{why}: the store holds another copy than the one that was verified")
 
 
 def parse(data: bytes, artifact: str, where: str) -> dict[str, Any]:
@@ -48,13 +58,16 @@ def parse(data: bytes, artifact: str, where: str) -> dict[str, Any]:
     return manifest
 
 
-def verify(directory: Path, hashed: Callable[[str], bool] = lambda _path: True) -> dict[str, Any]:
-    """Check every file's size, and SHA-256 where `hashed` says so of its path; return the manifest.
+def verify(
+    directory: Path, hashed: Callable[[str], bool] = lambda _path: True, digest: str | None = None
+) -> dict[str, Any]:
+    """Check every file's size, and SHA-256 where `hashed` says so of its path; return the manifest, which is the one of
+    `digest` where that is given.
 
     Raises StepError ArtifactCorrupted that names every file that differs. Hashing runs in threads: it is bound by the
     volume, and leaves the engine in the page cache for the load that follows.
     """
-    manifest = read(directory)
+    manifest = read(directory, digest)
 
     def check(entry: Mapping[str, Any]) -> str | None:
         path = directory / entry["path"]

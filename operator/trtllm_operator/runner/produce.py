@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import child, classify, gpu, memory, output, trial
+from . import child, classify, gpu, manifest, memory, output, trial
 from .ranks import RankWatch
 from .report import StepError, progress
 from .volume import free_space
@@ -32,8 +32,9 @@ def build(spec: Mapping[str, Any]) -> dict[str, Any]:
     """Make an engine and return the facts of the build, which are also left in build.json beside the output.
 
     `spec`: {"artifact": name, "command": [...] with {parent} and {output} in it, "parent" and "output": directories,
-    "expected": the API's Expectation, "gpu": {"product", "computeCapability"} or null, "gpus": how many, and where
-    there are "model" and "calibration": further directories}.
+    "digests": of the manifests of what is read, by artifact, "expected": the API's Expectation, "trial": the command
+    that tries what was made, "gpu": {"product", "computeCapability"} or null, "gpus": how many, and where there are
+    "model" and "calibration": further directories}.
     """
     return _produce(spec, output.verify_engine, ".engine")
 
@@ -44,6 +45,9 @@ def _produce(spec: Mapping[str, Any], verify: Any, suffix: str) -> dict[str, Any
     if (scratch / SKIP_FILE).exists():
         progress("skipped", artifact=spec["artifact"], why="the artifact is in the store already")
         return {"skipped": True}
+    for read in (Path(spec[name]) for name in ("parent", "model") if spec.get(name)):
+        if digest := spec.get("digests", {}).get(read.name):
+            manifest.read(read, digest)
     seen = _gpu(spec)
     command = [_substitute(word, spec) for word in spec["command"]]
     tool = _tool_name(command)
@@ -61,7 +65,7 @@ def _produce(spec: Mapping[str, Any], verify: Any, suffix: str) -> dict[str, Any
     if outcome.status != 0 or outcome.signalled is not None:
         raise _with_disk(classify.tool_failure(tool, outcome, before, after), scratch)
     verify(directory, spec["expected"])
-    trial_command = [_substitute(word, spec) for word in spec["expected"].get("trial", ())]
+    trial_command = [_substitute(word, spec) for word in spec.get("trial", ())]
     if trial_command and spec.get("model"):
         trial.generate_one_token(trial_command, scratch)
     facts = {

@@ -28,12 +28,16 @@ def prepare(spec: Mapping[str, Any]) -> classify.Seen:
 
     `spec`: {"engine", "tokenizer": published directories, "world_size", "gpu": {"product", "computeCapability"},
     "release", "templates", "fill_template", "models": {name: {placeholder: value}}, "repository", "http_port",
-    "grpc_port", "metrics_port", "exit_timeout_seconds"}, and "tritonserver" where it is not at its usual path.
+    "grpc_port", "metrics_port", "exit_timeout_seconds"}, "digests" of the manifests of the two as they were published,
+    by artifact, and "tritonserver" where it is not at its usual path.
     """
     engine, tokenizer = Path(spec["engine"]), Path(spec["tokenizer"])
     progress("verifying", engine=str(engine))
-    facts = manifest.verify(engine)
-    manifest.verify(tokenizer, hashed=lambda path: not path.endswith(".safetensors"))
+    digests = spec.get("digests", {})
+    facts = manifest.verify(engine, digest=digests.get(engine.name))
+    manifest.verify(
+        tokenizer, hashed=lambda path: not path.endswith(".safetensors"), digest=digests.get(tokenizer.name)
+    )
     if not any((tokenizer / name).is_file() for name in _TOKENIZER_FILES):
         raise StepError("TokenizerMissing", f"{tokenizer} holds none of {', '.join(_TOKENIZER_FILES)}")
     build = facts.get("build") or {}

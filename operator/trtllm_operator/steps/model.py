@@ -11,6 +11,7 @@ from ..planning.report import DTYPE_BITS, TensorHeader, make_report
 from ..runner.report import StepError, progress
 from . import source as sources
 from .open_store import open_store
+from .same import same
 from .source import Directory, Source
 from .store import Content
 
@@ -55,7 +56,7 @@ def fetch(spec: Mapping[str, Any]) -> dict[str, Any]:
     """
     store, artifact = open_store(spec["store"], Path(spec["scratch"])), spec["artifact"]
     if store.has(artifact):
-        return store.verify(artifact).report()
+        return same(store.verify(artifact), {**spec, "type": "Model"}).report()
     source = _source(spec, "commit")
     _check_unchanged(source, spec)
     sources.check_usable(source.files)
@@ -67,7 +68,8 @@ def fetch(spec: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(source, Directory):
             _check_unchanged(Directory(source.path), spec)
 
-    return store.receive(Content(artifact, "Model", spec["inputs"], {}), files, download).report()
+    received = store.receive(Content(artifact, "Model", spec["inputs"], {}), files, download)
+    return same(received, {**spec, "type": "Model"}).report()
 
 
 def _source(spec: Mapping[str, Any], revision: str) -> Source:

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-from ..runner.manifest import MANIFEST_FILE, corrupted, difference, parse, require_whole, sha256
+from ..runner.manifest import MANIFEST_FILE, corrupted, difference, parse, require_recorded, require_whole, sha256
 from ..runner.report import StepError, is_disk_full, progress
 from ..runner.volume import ENLARGE_NODE, disk_full
 from .bucket import Bucket, PreconditionError, UploadGoneError
@@ -40,8 +40,8 @@ class ObjectStore:
     def has(self, artifact: str) -> bool:
         return self._bucket.get(self._key(artifact, MANIFEST_FILE)) is not None
 
-    def verify(self, artifact: str) -> Published:
-        published = self._read(artifact)
+    def verify(self, artifact: str, digest: str | None = None) -> Published:
+        published = self._read(artifact, digest)
         entries = published.manifest["files"]
         meter = Meter("verifying", sum(entry["size"] for entry in entries))
 
@@ -60,10 +60,12 @@ class ObjectStore:
             require_whole(artifact, self._where(artifact), pool.map(check, entries))
         return published
 
-    def provide(self, artifact: str, wanted: Callable[[str], bool] = lambda _path: True) -> Path:
+    def provide(
+        self, artifact: str, wanted: Callable[[str], bool] = lambda _path: True, digest: str | None = None
+    ) -> Path:
         """Download into <scratch>/store/<artifact>, with a manifest of the files that are wanted. What an interrupted
         run has left there is gone on with. Raises StepError ArtifactCorrupted, DiskFull."""
-        published = self._read(artifact)
+        published = self._read(artifact, digest)
         entries = [entry for entry in published.manifest["files"] if wanted(entry["path"])]
         target = self._scratch / "store" / artifact
         target.mkdir(parents=True, exist_ok=True)
@@ -235,11 +237,12 @@ class ObjectStore:
             partial.rename(file)
         return problem
 
-    def _read(self, artifact: str) -> Published:
+    def _read(self, artifact: str, digest: str | None = None) -> Published:
         data = self._bucket.get(self._key(artifact, MANIFEST_FILE))
         where = f"{self._where(artifact)}/{MANIFEST_FILE}"
         if data is None:
             raise corrupted(artifact, f"{where} is not there: the artifact was removed from the bucket")
+        require_recorded(data, digest, artifact, where)
         parse(data, artifact, where)
         return Published(data)
 

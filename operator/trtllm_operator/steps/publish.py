@@ -13,6 +13,7 @@ from ..runner.manifest import corrupted
 from ..runner.report import StepError, progress
 from .calibration_texts import bring
 from .open_store import open_store
+from .same import same
 from .store import Content, Store
 
 SKIP_FILE = "skip"
@@ -27,8 +28,8 @@ def stage(spec: Mapping[str, Any]) -> dict[str, Any]:
 
     `spec`: {"artifact", "parent": names, "store": as `open_store`'s, "scratch": directory, "model": artifact whose
     tokenizer is needed too, "texts": true where a calibration needs the texts that come with the operator, or
-    "calibration": as `texts.bring`'s where it has its own}. Writes <scratch>/skip when the artifact is in the store
-    already.
+    "calibration": as `texts.bring`'s where it has its own, "digests": of the manifests of what is read, by artifact}.
+    Writes <scratch>/skip when the artifact is in the store already.
     """
     store, artifact, parent = _store(spec), spec["artifact"], spec["parent"]
     if store.has(artifact):
@@ -42,9 +43,10 @@ def stage(spec: Mapping[str, Any]) -> dict[str, Any]:
     if own := spec.get("calibration"):
         bring(own, Path(spec["scratch"]) / TEXTS.name)
     progress("verifying", artifact=parent)
-    store.provide(parent)
+    digests = spec.get("digests", {})
+    store.provide(parent, digest=digests.get(parent))
     if model := spec.get("model"):
-        store.provide(model, _without_weights)
+        store.provide(model, _without_weights, digests.get(model))
     return {"published": False}
 
 
@@ -52,13 +54,13 @@ def provide(spec: Mapping[str, Any]) -> dict[str, Any]:
     """Before a server: bring the engine, and of the model all but the weights, to where the server can read them.
 
     `spec`: {"engine", "model": names, "store": as `open_store`'s, "scratch": directory}; of an endpoint "models", names
-    of several, and no engine.
+    of several, and no engine. "digests": of their manifests as they were published, by artifact.
     """
-    store = _store(spec)
+    store, digests = _store(spec), spec.get("digests", {})
     if engine := spec.get("engine"):
-        store.provide(engine)
+        store.provide(engine, digest=digests.get(engine))
     for model in spec.get("models") or (spec["model"],):
-        store.provide(model, _without_weights)
+        store.provide(model, _without_weights, digests.get(model))
     return {}
 
 
@@ -71,21 +73,21 @@ def publish(spec: Mapping[str, Any]) -> dict[str, Any]:
     """
     store, scratch, artifact = _store(spec), Path(spec["scratch"]), spec["artifact"]
     if (scratch / SKIP_FILE).exists() or store.has(artifact):
-        return store.verify(artifact).report()
+        return same(store.verify(artifact), spec).report()
     output = scratch / OUTPUT
     if not output.is_dir() or not any(output.iterdir()):
         raise StepError("OutputMissing", f"the build left nothing in {output}, though it reported success")
     build = json.loads((scratch / FACTS_FILE).read_text())
     content = Content(artifact, spec["type"], spec["inputs"], build)
-    return store.publish(content, output, os.environ["POD_UID"]).report()
+    return same(store.publish(content, output, os.environ["POD_UID"]), spec).report()
 
 
 def check(spec: Mapping[str, Any]) -> dict[str, Any]:
     """When somebody found an artifact damaged: read it in the store, and take it away unless it is whole.
 
-    `spec`: {"artifact": name, "store": as `open_store`'s, "scratch": directory}, and "unfit": why it is taken away
-    unread, of an engine that is whole and not what its record says. Returns {"whole": whether it is} and what was wrong
-    as "problem".
+    `spec`: {"artifact": name, "type", "inputs": the artifact's, "store": as `open_store`'s, "scratch": directory}, and
+    "digest": of its manifest, where its publication was recorded, and "unfit": why it is taken away unread, of an
+    engine that is whole and not what its record says. Returns {"whole": whether it is} and what was wrong as "problem".
     """
     store, artifact = _store(spec), spec["artifact"]
     if unfit := spec.get("unfit"):
@@ -94,7 +96,7 @@ def check(spec: Mapping[str, Any]) -> dict[str, Any]:
     try:
         if not store.has(artifact):
             return {"whole": False, "problem": f"{artifact} is not in the store"}
-        store.verify(artifact)
+        same(store.verify(artifact, spec.get("digest")), spec)
     except StepError as error:
         if error.artifact != artifact:
             raise

@@ -81,10 +81,11 @@ class Store(Protocol):
     def has(self, artifact: str) -> bool:
         """Whether the artifact is published."""
 
-    def verify(self, artifact: str) -> Published:
-        """Read every file of an artifact. Raises StepError ArtifactCorrupted that names each that differs."""
+    def verify(self, artifact: str, digest: str | None = None) -> Published:
+        """Read every file of an artifact. Raises StepError ArtifactCorrupted that names each that differs, also where
+        its manifest has not the `digest` that was recorded at its publication."""
 
-    def provide(self, artifact: str, wanted: Callable[[str], bool] = ...) -> Path:
+    def provide(self, artifact: str, wanted: Callable[[str], bool] = ..., digest: str | None = None) -> Path:
         """The directory in which containers without the store's credentials find the verified files that are wanted."""
 
     def publish(self, content: Content, output: Path, owner: str) -> Published:

@@ -41,12 +41,14 @@ class VolumeStore:
     def has(self, artifact: str) -> bool:
         return self.directory(artifact).is_dir()
 
-    def verify(self, artifact: str) -> Published:
-        manifest.verify(self.directory(artifact))
+    def verify(self, artifact: str, digest: str | None = None) -> Published:
+        manifest.verify(self.directory(artifact), digest=digest)
         return Published((self.directory(artifact) / MANIFEST_FILE).read_bytes())
 
-    def provide(self, artifact: str, wanted: Callable[[str], bool] = lambda _path: True) -> Path:
-        manifest.verify(self.directory(artifact), hashed=wanted)
+    def provide(
+        self, artifact: str, wanted: Callable[[str], bool] = lambda _path: True, digest: str | None = None
+    ) -> Path:
+        manifest.verify(self.directory(artifact), hashed=wanted, digest=digest)
         return self.directory(artifact)
 
     def publish(self, content: Content, output: Path, owner: str) -> Published:

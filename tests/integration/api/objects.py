@@ -191,7 +191,6 @@ _EXPECTED: Obj = {
     "maxSeqLen": 2048,
     "maxNumTokens": 2048,
     "maxBeamWidth": 1,
-    "trial": ["python3", "{output}", "{model}"],
 }
 _IMAGE = "registry.example/toolchain@sha256:" + "ab" * 32
 

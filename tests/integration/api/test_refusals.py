@@ -236,6 +236,7 @@ BAD_ARTIFACTS = [
 BAD_CHANGES = [
     bad("spec.type", "Engine", "type is immutable", base=CHECKPOINT),
     bad("spec.inputs.image", "another@sha256:" + "cd" * 32, "inputs are immutable", base=ENGINE, where="spec.inputs"),
+    bad("spec.expected.tensorParallel", 4, "expected is immutable", base=ENGINE, where="spec.expected"),
     bad("spec.inputs.command.2", "elsewhere", "inputs are immutable", base=ENGINE, where="spec.inputs"),
     bad("spec.inputs.gpu.product", "NVIDIA-H200", "inputs are immutable", base=ENGINE, where="spec.inputs"),
     bad(

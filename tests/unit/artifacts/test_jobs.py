@@ -26,7 +26,7 @@ def job(past: History = NOTHING, **policy: Any) -> dict[str, Any]:
     artifact = engine_artifact(**{"planned": PLANNED, "resources": None, **policy})
     artifact["spec"]["policy"] = {k: v for k, v in artifact["spec"]["policy"].items() if v is not None}
     spec = EngineArtifactSpec.model_validate(artifact["spec"])
-    parent = {"spec": {"inputs": {"parent": "model-1"}}}
+    parent = {"metadata": {"name": "checkpoint-1"}, "spec": {"inputs": {"parent": "model-1"}}}
     return attempt_job(artifact, spec, 1, config=CONFIG, runner="runner", past=past, parent=parent)
 
 

@@ -13,6 +13,7 @@ from trtllm_operator.planning import (
     expectation,
     read_config,
 )
+from trtllm_operator.planning.commands import trial_command
 
 RELEASE = load_catalog().release("1.2.1")
 FACTS = read_config(SMOLLM2, None)
@@ -93,10 +94,9 @@ def test_expectation_is_what_the_spec_asks() -> None:
         "maxSeqLen": 2048,
         "maxNumTokens": 2048,
         "maxBeamWidth": 1,
-        "trial": [],
     }
     assert expectation(engine_spec(), FACTS, RELEASE, engine=False).max_seq_len is None
-    assert " ".join(expectation(engine_spec(), FACTS, RELEASE).trial) == (
+    assert " ".join(trial_command(expectation(engine_spec(), FACTS, RELEASE), RELEASE)) == (
         "python3 /app/examples/run.py --engine_dir {output} --tokenizer_dir {model} --max_output_len 1 "
         "--input_text Hello --log_level info"
     )

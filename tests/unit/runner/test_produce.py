@@ -217,7 +217,8 @@ class TestTrial:
             "parent": "/store/checkpoint-1",
             "model": "/store/model-1",
             "output": str(image.scratch / "output"),
-            "expected": {**EXPECTED, "trial": list(self.TRIAL)},
+            "expected": EXPECTED,
+            "trial": list(self.TRIAL),
             "gpu": H100_CLASS,
         }
         return image.run("build", spec)

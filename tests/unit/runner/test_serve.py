@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import signal
@@ -81,6 +82,15 @@ class TestRefusedBeforeTheServerStarts:
         status, reason, message = server.fails()
         assert (status, reason) == (75, "ArtifactCorrupted")
         assert "rank0.engine has SHA-256" in message
+
+    @pytest.mark.parametrize("of", ["engine", "tokenizer"])
+    def test_another_copy_than_the_one_that_was_published(self, server: Server, of: str) -> None:
+        directory = Path(server.spec[of])
+        recorded = hashlib.sha256((directory / "manifest.json").read_bytes()).hexdigest()
+        assert "was recorded" not in server.fails(digests={directory.name: recorded}, world_size=2)[2]
+        status, reason, message = server.fails(digests={directory.name: "0" * 64})
+        assert (status, reason) == (75, "ArtifactCorrupted")
+        assert f"{'0' * 64} was recorded when {directory.name} was published" in message
 
     def test_a_file_that_was_cut_off(self, server: Server) -> None:
         Path(server.spec["engine"], "rank0.engine").write_text("eng")

@@ -36,6 +36,7 @@ class Pod:
         (self.scratch / "build.json").write_text(json.dumps(BUILD))
         where = {"artifact": "engine-1", "store": {"directory": str(self.store.root)}, "scratch": str(self.scratch)}
         self.where: dict[str, Any] = where
+        self.check_spec: dict[str, Any] = {**where, "type": "Engine", "inputs": {"parent": "checkpoint-1"}}
         self.stage_spec: dict[str, Any] = {**where, "parent": "checkpoint-1"}
         self.publish_spec: dict[str, Any] = {**where, "type": "Engine", "inputs": {"parent": "checkpoint-1"}}
 
@@ -143,27 +144,67 @@ class TestProvide:
 class TestCheck:
     def test_a_whole_artifact_stays(self, pod: Pod) -> None:
         first = publish(pod.publish_spec)
-        assert check(pod.where) == {"whole": True}
+        assert check(pod.check_spec) == {"whole": True}
         assert publish(pod.publish_spec) == first
 
     @pytest.mark.parametrize("file", ["rank0.engine", "manifest.json"])
     def test_a_damaged_one_is_taken_away_and_the_damage_told(self, pod: Pod, file: str) -> None:
         publish(pod.publish_spec)
         (pod.store.directory("engine-1") / file).write_text("x")
-        answer = check(pod.where)
+        answer = check(pod.check_spec)
         assert answer["whole"] is False
         assert file in answer["problem"]
         assert not pod.store.has("engine-1")
         assert stage(pod.stage_spec) == {"published": False}, "the next attempt builds it"
 
     def test_one_that_is_not_there(self, pod: Pod) -> None:
-        assert check(pod.where) == {"whole": False, "problem": "engine-1 is not in the store"}
+        assert check(pod.check_spec) == {"whole": False, "problem": "engine-1 is not in the store"}
 
     def test_c16_one_that_is_whole_and_not_what_its_record_says_is_taken_away_too(self, pod: Pod) -> None:
         publish(pod.publish_spec)
-        answer = check({**pod.where, "unfit": "it is for 8.9, and the GPU has 9.0"})
+        answer = check({**pod.check_spec, "unfit": "it is for 8.9, and the GPU has 9.0"})
         assert answer == {"whole": False, "problem": "it is for 8.9, and the GPU has 9.0"}
         assert not pod.store.has("engine-1")
+
+    def test_another_copy_than_was_published_is_taken_away_though_it_is_whole(self, pod: Pod) -> None:
+        recorded = publish(pod.publish_spec)["manifestDigest"]
+        assert check({**pod.check_spec, "digest": recorded}) == {"whole": True}
+        answer = check({**pod.check_spec, "digest": "0" * 64})
+        assert answer["whole"] is False
+        assert "was recorded when engine-1 was published" in answer["problem"]
+        assert not pod.store.has("engine-1")
+
+    def test_another_artifact_under_its_name_is_taken_away(self, pod: Pod) -> None:
+        publish({**pod.publish_spec, "inputs": {"parent": "checkpoint-2"}})
+        answer = check(pod.check_spec)
+        assert answer["whole"] is False
+        assert 'its manifest says inputs {"parent": "checkpoint-2"}' in answer["problem"]
+
+
+class TestWhatIsRead:
+    """Each consumer compares what it reads with the digest that publication recorded."""
+
+    def test_a_build_does_not_begin_from_another_checkpoint(self, pod: Pod) -> None:
+        recorded = pod.store.verify("checkpoint-1").digest
+        stage({**pod.stage_spec, "digests": {"checkpoint-1": recorded}})
+        with pytest.raises(StepError, match="another copy") as refused:
+            stage({**pod.stage_spec, "digests": {"checkpoint-1": "0" * 64}})
+        assert refused.value.report()["failure"]["artifact"] == "checkpoint-1"
+
+    def test_a_server_is_not_provided_with_another_engine(self, pod: Pod) -> None:
+        recorded = publish(pod.publish_spec)["manifestDigest"]
+        spec = {"engine": "engine-1", "model": "checkpoint-1", "store": pod.where["store"], "scratch": "/scratch"}
+        provide({**spec, "digests": {"engine-1": recorded}})
+        with pytest.raises(StepError, match="another copy"):
+            provide({**spec, "digests": {"engine-1": "0" * 64}})
+
+    @pytest.mark.parametrize("field", ["type", "inputs"])
+    def test_what_is_found_published_has_to_be_this_artifact(self, pod: Pod, field: str) -> None:
+        other = {"type": "Checkpoint", "inputs": {"parent": "checkpoint-2"}}
+        publish({**pod.publish_spec, field: other[field]})
+        with pytest.raises(StepError, match=f"its manifest says {field}") as refused:
+            publish(pod.publish_spec)
+        assert refused.value.reason == "ArtifactCorrupted"
 
 
 class TestCollect:
