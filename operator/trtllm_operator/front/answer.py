@@ -45,6 +45,8 @@ async def deltas(
     count = 0
     reason: FinishReason | None = None
     async for new in stream:
+        if reason:
+            continue  # the server has ended the answer, and says so
         ids = new.ids
         at = next((i for i, token in enumerate(ids) if token in ends), None)
         if at is not None:
@@ -59,8 +61,6 @@ async def deltas(
             return
         if piece.text or ids:
             yield Delta(piece.text, len(ids), logprobs)
-        if reason:
-            break
     rest = text.finish()
     if reason is None:
         reason = "length" if count >= wanted.max_tokens and not rest.stopped else "stop"

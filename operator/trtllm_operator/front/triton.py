@@ -94,7 +94,7 @@ class Server:
         Raises ServerError.
         """
         call = self._stub.ModelStreamInfer()
-        began = False
+        began = complete = False
         try:
             await call.write(request_message(wanted, request_id))
             await call.done_writing()
@@ -105,16 +105,18 @@ class Server:
                 if tokens.ids:
                     began = True
                     yield tokens
-                if response.infer_response.parameters["triton_final_response"].bool_param:
-                    return
-            raise ServerError("the server ended the stream before the answer was complete", unavailable=not began)
+                # The server closes the stream after it: a cancellation on its heels costs Triton more than the wait.
+                complete = complete or response.infer_response.parameters["triton_final_response"].bool_param
+            if not complete:
+                raise ServerError("the server ended the stream before the answer was complete", unavailable=not began)
         except grpc.aio.AioRpcError as error:
             said = f"{error.code().name}: {error.details()}"
             raise ServerError(
                 said, unavailable=not began and error.code() is not grpc.StatusCode.INVALID_ARGUMENT
             ) from None
         finally:
-            call.cancel()
+            if not complete:
+                call.cancel()
 
 
 _PASSING = (

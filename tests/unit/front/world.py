@@ -93,7 +93,13 @@ class Front:
 
 
 @asynccontextmanager
-async def front(directory: Path, *backends: Backend, seconds: float = 120, **settings: Any) -> AsyncIterator[Front]:
+async def front(
+    directory: Path,
+    *backends: Backend,
+    seconds: float = 120,
+    request_seconds: float = REQUEST_SECONDS,
+    **settings: Any,
+) -> AsyncIterator[Front]:
     """A front with these routes; `directory` holds the models."""
     given = {"namespace": "default", "name": NAME, "model_names": (NAME,), "models_directory": directory, **settings}
     dispatcher = Dispatcher()
@@ -110,8 +116,8 @@ async def front(directory: Path, *backends: Backend, seconds: float = 120, **set
     try:
         async with (
             asyncio.timeout(seconds),
-            httpx.AsyncClient(timeout=REQUEST_SECONDS) as http,
-            AsyncOpenAI(base_url=url + "/v1", api_key="none", max_retries=0, timeout=REQUEST_SECONDS) as client,
+            httpx.AsyncClient(timeout=request_seconds) as http,
+            AsyncOpenAI(base_url=url + "/v1", api_key="none", max_retries=0, timeout=request_seconds) as client,
         ):
             yield Front(url, service, http, client)
     finally:
