@@ -3,8 +3,12 @@ SHELL := /bin/bash
 PYTHON := .venv/bin/python
 .DEFAULT_GOAL := help
 
-include tests/cluster/cluster.mk
-include images/images.mk
+UNIT := testbed/tests/unit tests/unit
+INTEGRATION := testbed/tests/integration tests/integration
+E2E := testbed/tests/e2e/test_cluster.py tests/e2e
+
+include testbed/cluster/cluster.mk
+include testbed/images/images.mk
 
 .PHONY: help demo test test-fast lint bench-demo bench-builds soak clean-cluster clean
 
@@ -31,13 +35,13 @@ define pytest
 endef
 
 test: .venv/installed lint ## The whole suite; sets up what it needs and leaves the cluster up (make clean-cluster)
-	@$(PYTHON) -m tests.cluster build >/dev/null
-	$(call pytest,-n 2 --dist worksteal tests/unit tests/integration,tests/unit tests/integration)
-	$(call pytest,tests/e2e/test_cluster_lifecycle.py,tests/e2e/test_cluster_lifecycle.py)
-	$(call pytest,tests/e2e --ignore=tests/e2e/test_cluster_lifecycle.py,tests/e2e)
+	@$(PYTHON) -m testbed.cluster build >/dev/null
+	$(call pytest,-n 2 --dist worksteal $(UNIT) $(INTEGRATION),$(UNIT) $(INTEGRATION))
+	$(call pytest,testbed/tests/e2e/test_cluster_lifecycle.py,testbed/tests/e2e/test_cluster_lifecycle.py)
+	$(call pytest,$(E2E),$(E2E))
 
 test-fast: .venv/installed ## Pure tests alone, under a minute
-	@$(PYTHON) -m pytest -q -n 2 tests/unit
+	@$(PYTHON) -m pytest -q -n 2 $(UNIT)
 
 lint: .venv/installed ## ruff, mypy, import-linter
 	@.venv/bin/ruff check . && .venv/bin/ruff format --check --quiet . && .venv/bin/mypy && .venv/bin/lint-imports >/dev/null
@@ -49,7 +53,7 @@ bench-builds: .venv/installed ## Measure builds for three GPU generations and wr
 	@$(PYTHON) -m benchmarks.builds
 
 soak: .venv/installed ## The long runs (about an hour): killed at every write, paused, fought over, nodes lost; see docs/soak.md
-	@$(PYTHON) -m tests.cluster build >/dev/null
-	@$(PYTHON) -m pytest -q -s -m soak tests/integration tests/e2e
+	@$(PYTHON) -m testbed.cluster build >/dev/null
+	@$(PYTHON) -m pytest -q -s -m soak $(INTEGRATION) $(E2E)
 
 clean-cluster: cluster-down ## Take the cluster down and leave nothing of it behind

@@ -21,7 +21,7 @@ from demo.follow import until_ready
 from demo.kubectl import Kubectl, Obj
 from demo.stack import make_namespace, remove_namespace, up
 from demo.third_node import TARGET, third_node
-from tooling.progress import PROGRESS
+from testbed.progress import PROGRESS
 
 from .measure import machine, operator_writes, told
 

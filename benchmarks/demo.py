@@ -24,7 +24,7 @@ from demo import client, questions
 from demo.follow import until_drained, until_ready
 from demo.kubectl import Kubectl
 from demo.stack import make_namespace, operator_metrics, reference, remove_namespace, up
-from tooling.progress import PROGRESS
+from testbed.progress import PROGRESS
 
 from .measure import lines_of, machine, operator_writes, told
 
@@ -58,7 +58,7 @@ def _cold() -> list[Row]:
         caches = {name: f"{empty}/{name}" for name in ("XDG_CACHE_HOME", "GOCACHE", "GOMODCACHE")}
         environment = {**os.environ, **caches, "GOFLAGS": "-modcacherw"}
         seconds = {}
-        for what, module in (("programs", ("tests.cluster", "build")), ("images", ("images", "build"))):
+        for what, module in (("programs", ("testbed.cluster", "build")), ("images", ("testbed.images", "build"))):
             began = time.monotonic()
             with PROGRESS.step(f"{what}, cold"):
                 subprocess.run(
@@ -73,7 +73,7 @@ def _cold() -> list[Row]:
 
 def _warm() -> list[Row]:
     rows: list[Row] = []
-    subprocess.run([sys.executable, "-m", "tests.cluster", "down"], cwd=ROOT, check=True)
+    subprocess.run([sys.executable, "-m", "testbed.cluster", "down"], cwd=ROOT, check=True)
     began = time.monotonic()
     stack = up()
     stack_seconds = time.monotonic() - began

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import yaml
 
-from images.build import ensure_model
-from images.cache import Cache, cache_directory
-from tooling.progress import PROGRESS
+from testbed.images.build import ensure_model
+from testbed.images.cache import Cache, cache_directory
+from testbed.progress import PROGRESS
 
 RUNS = 10
 

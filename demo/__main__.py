@@ -12,9 +12,9 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-from images.errors import BuildError
-from tests.cluster import ClusterError
-from tooling.progress import PROGRESS
+from testbed.cluster import ClusterError
+from testbed.images.errors import BuildError
+from testbed.progress import PROGRESS
 
 from . import client, questions
 from .follow import StalledError, until_drained, until_ready

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from tooling.progress import PROGRESS
+from testbed.progress import PROGRESS
 
 from .kubectl import Kubectl, WaitedTooLong, condition, ready, wait_for
 

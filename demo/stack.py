@@ -15,12 +15,12 @@ from typing import Any
 
 import yaml
 
-from images.build import build_all, select
-from images.cache import BuiltImage, Cache, cache_directory
-from tests.cluster import Cluster
-from tests.cluster.build import programs
-from tests.cluster.processes import run
-from tooling.progress import PROGRESS
+from testbed.cluster import Cluster
+from testbed.cluster.build import programs
+from testbed.cluster.processes import run
+from testbed.images.build import build_all, select
+from testbed.images.cache import BuiltImage, Cache, cache_directory
+from testbed.progress import PROGRESS
 from trtllm_operator.objects import CONTAINER_SECURITY
 
 from .kubectl import Kubectl, Obj, wait_for

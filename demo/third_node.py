@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.cluster.cluster import Node
-from tests.cluster.config import Gpu
-from tests.cluster.config import Node as NodeSpec
+from testbed.cluster.cluster import Node
+from testbed.cluster.config import Gpu
+from testbed.cluster.config import Node as NodeSpec
 
 from .stack import Stack
 

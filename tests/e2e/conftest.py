@@ -8,7 +8,7 @@ import pytest
 
 from demo.kubectl import Kubectl
 from demo.stack import Stack, make_namespace, remove_namespace, up
-from tests.cluster.prerequisites import existing_kubeconfig
+from testbed.cluster.prerequisites import existing_kubeconfig
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ import pytest
 from demo.kubectl import Kubectl
 from demo.stack import Stack
 from demo.third_node import L4_GPU, third_node
-from tests.cluster.config import Gpu, Mig, Node, Sharing
+from testbed.cluster.config import Gpu, Mig, Node, Sharing
 
 from .smollm2 import answer, delete, get, llmengine, wait_condition, wait_ready
 

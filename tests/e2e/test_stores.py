@@ -10,9 +10,9 @@ import pytest
 
 from demo.kubectl import Kubectl, Obj, wait_for
 from demo.stack import POD_SECURITY, Stack
-from tests.cluster.build import build_extra
-from tests.cluster.images import write_static
-from tests.s3 import ACCESS_KEY, SECRET_KEY, client_of
+from testbed.cluster.build import build_extra
+from testbed.cluster.images import write_static
+from testbed.s3 import ACCESS_KEY, SECRET_KEY, client_of
 from trtllm_operator.objects import CONTAINER_SECURITY
 
 from .smollm2 import answer, delete, llmengine, wait_ready

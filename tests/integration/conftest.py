@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster.apiserver import ApiServer
+from testbed.cluster.apiserver import ApiServer
 
 
 @pytest.fixture(scope="session")

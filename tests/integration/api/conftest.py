@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.apiserver import ApiServer
+from testbed.cluster.apiserver import ApiServer
 from tests.integration.api.kubectl import Kubectl
 
 CRDS = Path(__file__).parents[3] / "crds"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.cluster.binaries import kubectl
+from testbed.cluster.binaries import kubectl
 
 TIMEOUT_SECONDS = 60
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.apiserver import ApiServer
+from testbed.cluster.apiserver import ApiServer
 from tests.integration.api.kubectl import Kubectl
 from tests.integration.api.objects import ENGINE, FULL_ENGINE, GOOD, MINIMAL_ENGINE, Obj, changed
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.apiserver import ApiServer
+from testbed.cluster.apiserver import ApiServer
 from tests.integration.chaos.kubelet import Kubelets, Machine, a100, h100
 from tests.integration.chaos.replica import ROOT
 from tests.integration.chaos.world import World

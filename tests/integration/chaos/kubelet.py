@@ -19,8 +19,8 @@ from typing import Any, Self
 
 import aiohttp
 
-from tests.cluster.config import Gpu
-from tests.cluster.gpus import labels as gpu_labels
+from testbed.cluster.config import Gpu
+from testbed.cluster.gpus import labels as gpu_labels
 from tests.integration.chaos.steps import Workshop
 from trtllm_operator.kube.client import Client
 from trtllm_operator.kube.errors import ApiError

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tests.cluster.apiserver import ApiServer
+from testbed.cluster.apiserver import ApiServer
 from tests.integration.chaos.conftest import MakeWorld
 from tests.integration.chaos.history import live
 from tests.integration.faults import Trap

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.cluster.apiserver import ApiServer
+from testbed.cluster.apiserver import ApiServer
 from tests.integration.faults import FaultProxy
 from tests.integration.kube.waiting import eventually
 from tests.integration.kube.world import World

@@ -19,7 +19,7 @@ import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from tests.cluster.apiserver import die_with_parent
+from testbed.cluster.apiserver import die_with_parent
 from tests.integration.kube.sample_operator import Options
 from tests.integration.kube.waiting import eventually
 from trtllm_operator.kube.resource import LEASE, Resource

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.cluster.apiserver import ApiServer
+from testbed.cluster.apiserver import ApiServer
 from tests.integration.api.kubectl import Kubectl
 from tests.integration.api.objects import MINIMAL_ENGINE
 from tests.integration.kube.operator_process import HostProcess

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.apiserver import ApiServer
+from testbed.cluster.apiserver import ApiServer
 from tests.integration.faults import FaultProxy
 from tests.integration.kube.operator_process import OperatorProcess
 from tests.integration.kube.sample_operator import Options

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.cluster.apiserver import ApiServer
-from tests.cluster.binaries import kubectl
+from testbed.cluster.apiserver import ApiServer
+from testbed.cluster.binaries import kubectl
 from tests.integration.kube.operator_process import OperatorProcess
 from tests.integration.kube.sample_operator import Options
 from tests.integration.kube.world import World

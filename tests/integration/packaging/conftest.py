@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cluster.apiserver import ApiServer
+from testbed.cluster.apiserver import ApiServer
 from tests.integration.api.kubectl import Kubectl
 from tests.integration.packaging.rendered import NAMESPACE, bundle, chart
 

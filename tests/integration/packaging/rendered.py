@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 
-from tests.cluster import build
-from tests.cluster.binaries import kubectl
+from testbed.cluster import build
+from testbed.cluster.binaries import kubectl
 
 Obj = dict[str, Any]
 Key = tuple[str, str, str]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.cluster.waiting import wait_until
+from testbed.cluster.waiting import wait_until
 from tests.integration.api.kubectl import Kubectl
 from tests.integration.api.objects import MINIMAL_ENGINE
 from tests.integration.packaging.rendered import NAMESPACE, RELEASE, ROOT, chart

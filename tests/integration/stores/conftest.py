@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.s3 import S3Server, write_credentials
+from testbed.s3 import S3Server, write_credentials
 from trtllm_operator.steps.bucket import Bucket
 from trtllm_operator.steps.object_store import ObjectStore
 from trtllm_operator.steps.store import Content, Published

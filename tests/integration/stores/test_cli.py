@@ -10,8 +10,8 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from testbed.s3 import ACCESS_KEY, SECRET_KEY
 from tests.integration.stores.conftest import Space
-from tests.s3 import ACCESS_KEY, SECRET_KEY
 from tests.unit.planning.build import SMOLLM2
 from trtllm_operator.cli.main import app
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.s3 import write_credentials
+from testbed.s3 import write_credentials
 from tests.unit.steps.conftest import write_model
 from trtllm_operator.runner import manifest
 from trtllm_operator.runner.report import StepError

@@ -17,8 +17,8 @@ import pytest
 from aiohttp import web
 from safetensors.numpy import save_file
 
-from images.hub.access import Tokens
-from images.hub.server import Hub, load_repositories
+from testbed.hub.access import Tokens
+from testbed.hub.server import Hub, load_repositories
 
 CONFIG = {
     "architectures": ["LlamaForCausalLM"],
@@ -70,7 +70,7 @@ async def let_pass(_request: web.Request) -> web.StreamResponse | None:
 
 
 class HubServer:
-    """images/hub in a thread. `intercept` may answer a request itself."""
+    """testbed/hub in a thread. `intercept` may answer a request itself."""
 
     def __init__(self, root: Path) -> None:
         self.repositories = root / "repositories"

@@ -1,0 +1,3 @@
+from testbed.cluster.cli import main
+
+main()

@@ -1,3 +1,0 @@
-from tests.cluster.cli import main
-
-main()
