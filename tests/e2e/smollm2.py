@@ -66,5 +66,12 @@ def answer(
         return "".join(by_http(port, question)).strip()
 
 
+def gpus_of(kubectl: Kubectl, artifact: Obj) -> int:
+    """Of the container that made an artifact."""
+    job = kubectl.get("job", artifact["status"]["jobName"])
+    made = job["spec"]["template"]["spec"]["initContainers"][-1]
+    return int(made["resources"]["limits"]["nvidia.com/gpu"])
+
+
 def delete(kubectl: Kubectl, name: str = "smollm2") -> None:
     kubectl("delete", "llmengine", name, "--ignore-not-found", "--timeout=60s", timeout_seconds=70)

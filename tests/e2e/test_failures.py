@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -39,13 +38,10 @@ def wait_reason(kubectl: Kubectl, name: str, reason: str, limit_seconds: int = 1
     return condition(get(kubectl, name), "Ready")
 
 
-def test_planned_memory_that_did_not_suffice_grows_and_what_fits_no_node_is_told_node_by_node(
-    namespace: Kubectl,
-) -> None:
-    """Held back by a selector that no node has; then let go with less memory than the build is known to need."""
+def test_what_fits_no_node_is_told_node_by_node_and_goes_on_when_the_spec_lets_it(namespace: Kubectl) -> None:
+    """Held back by a selector that no node has; then let go."""
     namespace.apply(llmengine("memory"))
     wait_ready(namespace, "memory")
-    needed = int(artifact(namespace, "Engine")["status"]["peakHostMemoryBytes"])
     budgets = {"maxBatchSize": 4, "maxInputLen": 512, "maxSeqLen": 1024, "maxNumTokens": 1024}
     held: dict[str, Any] = {"nodeSelector": {"llmengine.dev/nowhere": "true"}}
     namespace.apply(llmengine("memory", budgets=budgets, build=held))
@@ -53,20 +49,10 @@ def test_planned_memory_that_did_not_suffice_grows_and_what_fits_no_node_is_told
     for words in ("h100: label llmengine.dev/nowhere is not there", "a100"):
         assert words in ready["message"]
 
-    engine = artifact(namespace, "Engine")
-    planned = needed * 2 // 3
-    patch = {"spec": {"policy": {"nodeSelector": None, "planned": {"hostMemoryBytes": planned}}}}
-    namespace("patch", "engineartifact", engine["metadata"]["name"], "--type=merge", f"--patch={json.dumps(patch)}")
+    namespace.apply(llmengine("memory", budgets=budgets))
     wait_ready(namespace, "memory")
-    status = artifact(namespace, "Engine")["status"]
-    reasons = [a["reason"] for a in status["attempts"]]
-    assert reasons[0] == "PolicyChanged", "the attempt that waited made way for the changed policy"
-    assert set(reasons[1:]) == {"HostMemoryExhausted"}, f"attempts that ran out came first: {reasons}"
-    job = namespace.get("job", status["jobName"])
-    build = job["spec"]["template"]["spec"]["initContainers"][-1]
-    grown = int(build["resources"]["limits"]["memory"].removesuffix("Mi"))
-    times = 1.5 ** (len(reasons) - 1)
-    assert grown == pytest.approx(planned / 2**20 * times, abs=2)
+    reasons = [a["reason"] for a in artifact(namespace, "Engine")["status"]["attempts"]]
+    assert reasons == ["PolicyChanged"], "the attempt that waited made way for the changed policy"
 
 
 def test_a_quota_is_told_where_no_pod_can_be_created(namespace: Kubectl) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from demo.kubectl import Kubectl, Obj, wait_for
 
-from .smollm2 import READY_SECONDS, answer, delete, llmengine, wait_ready
+from .smollm2 import READY_SECONDS, answer, delete, gpus_of, llmengine, wait_ready
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 QUESTION = "Name three primary colors."
@@ -63,7 +63,7 @@ def test_fp8_weights_and_an_fp8_cache(namespace: Kubectl) -> None:
     checkpoint, said = quantized(namespace, "fp8", quantization="fp8", kvCache="fp8", calibration=ENOUGH)
     assert "calibrating" in said, f"kubectl get eart shows how far it is; it showed {said}"
     assert "Paris" in answer(namespace, name="fp8")
-    assert checkpoint["spec"]["policy"]["gpus"] == 1, "calibration needs a GPU, and one holds this model"
+    assert gpus_of(namespace, checkpoint) == 1, "calibration needs a GPU, and one holds this model"
     assert "--calib_size 32 --calib_max_seq_length 96" in " ".join(checkpoint["spec"]["inputs"]["command"])
     assert checkpoint["status"]["gpu"] is not None
     name = checkpoint["metadata"]["name"]

@@ -6,7 +6,7 @@ import pytest
 
 from demo.kubectl import Kubectl
 
-from .smollm2 import answer, llmengine, wait_ready
+from .smollm2 import answer, gpus_of, llmengine, wait_ready
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 QUESTION = "Name three primary colors."
@@ -21,7 +21,7 @@ def test_tensor_parallelism_of_three_answers_as_one_does(namespace: Kubectl) -> 
     assert three == one
     (pod,) = namespace.items("pods", "-l", "llmengine.dev/engine=tp3,llmengine.dev/target=h100")
     assert pod["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "3"
-    builds = [a["spec"]["policy"]["gpus"] for a in namespace.items("engineartifacts") if a["spec"]["type"] == "Engine"]
-    assert sorted(builds) == [1, 3], "one GPU for each rank that is built at once"
+    engines = [a for a in namespace.items("engineartifacts") if a["spec"]["type"] == "Engine"]
+    assert sorted(gpus_of(namespace, engine) for engine in engines) == [1, 3], "one GPU for each rank built at once"
     models = [a for a in namespace.items("engineartifacts") if a["spec"]["type"] == "Model"]
     assert len(models) == 1, "both share one download"

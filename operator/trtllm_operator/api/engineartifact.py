@@ -167,7 +167,7 @@ class PlannedResources(Object):
 
 
 class Policy(NodePlacement):
-    """How it is built. May change; a change opens a new attempt for what failed."""
+    """How it is built. A change opens a new attempt for what failed."""
 
     resources: ResourceRequirements | None = None
     """Of the container that does the work."""
@@ -219,7 +219,14 @@ class EngineArtifactSpec(Object):
     ] = None
     """What verification must find in what was made; immutable."""
     policy: Policy = Policy()
-    """How it is built; may change."""
+    """Of objects that earlier versions made. How an artifact is built is computed from the LLMEngines that need it."""
+
+
+class Cleanup(NodePlacement):
+    """How the files of an artifact are removed that no LLMEngine needs any more: as the last one had it built."""
+
+    store_secret_ref: SecretReference | None = None
+    """Credentials of the bucket that the artifact is kept in."""
 
 
 class AttemptRecord(Status):
@@ -281,6 +288,12 @@ class EngineArtifactStatus(Status):
     """Hash of the policy that attempt ran under; another policy opens another attempt."""
     attempt_secrets: Annotated[str | None, Field(max_length=64)] = None
     """Digest of the versions of the Secrets that attempt was made with; where one was at fault, others open another."""
+    built_for: ShortString | None = None
+    """LLMEngine whose build policy the current or last attempt has."""
+    given_up: Annotated[tuple[Annotated[str, Field(max_length=64)], ...], Field(max_length=32)] = ()
+    """Policies, and versions of the Secrets they name, under which a person would have to act."""
+    cleanup: Cleanup | None = None
+    """How its files are removed once no LLMEngine needs it."""
     attempts: Annotated[tuple[AttemptRecord, ...], Field(max_length=5), ListMap("number")] = ()
     """The last attempts that failed, oldest first."""
     failure_counts: Annotated[dict[str, Annotated[int, Field(ge=0)]], Field(max_length=64)] = {}

@@ -399,8 +399,6 @@ class LLMEngineStatus(Status):
     """Format of the weights: the quantization, or the type where there is none."""
     tensor_parallel: Count | None = None
     """GPUs that share each layer of one server."""
-    build_policy_hash: Annotated[str | None, Field(max_length=64)] = None
-    """Of the build policy last handed to the artifacts; another one opens a new attempt of what failed."""
     model: ResolvedModel | None = None
     """The model that was inspected."""
     calibration: Annotated[tuple[InspectedTexts, ...] | None, Field(max_length=16)] = None

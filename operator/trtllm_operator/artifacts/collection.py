@@ -13,8 +13,8 @@ from typing import Any
 
 from ..actions import Actions, Release, earliest
 from ..api import GROUP
-from ..api.engineartifact import EngineArtifactSpec
-from ..api.stored import read_stored
+from ..api.engineartifact import EngineArtifactSpec, EngineArtifactStatus
+from ..api.stored import read_status, read_stored
 from ..objects import (
     ARTIFACT,
     ATTEMPT,
@@ -29,6 +29,7 @@ from ..objects import (
 )
 from ..operator_config import OperatorConfig
 from ..storage import access, step_mounts, volumes
+from .builders import without_builders
 from .jobs import base_pod, owned_job, step_container
 
 FINALIZER = f"{GROUP}/files"
@@ -128,7 +129,8 @@ def beginning() -> dict[str, Any]:
 def collect_job(artifact: Obj, config: OperatorConfig) -> dict[str, Any]:
     """The Job that removes the files: on a CPU, with the store writable, and suspended."""
     name = artifact["metadata"]["name"]
-    spec = read_stored(EngineArtifactSpec, artifact["spec"])
+    stored = read_stored(EngineArtifactSpec, artifact["spec"])
+    spec = without_builders(stored, read_status(EngineArtifactStatus, artifact.get("status")))
     store = access(spec)
     labels = {MANAGED: "true", ARTIFACT: name}
     pod = base_pod(spec.policy, volumes(store))

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..actions import NOTHING, Actions, earliest
 from ..api.conditions import Condition, find, transition, truth
-from ..api.engineartifact import AttemptRecord, EngineArtifactSpec, EngineArtifactStatus, Phase
+from ..api.engineartifact import AttemptRecord, Cleanup, EngineArtifactSpec, EngineArtifactStatus, Phase
 from ..api.stored import read_status, read_stored, written_status
 from ..objects import (
     ATTEMPT,
@@ -33,6 +33,7 @@ from ..operator_config import OperatorConfig
 from ..planning.gpu_classes import inventory, sought_class
 from ..planning.gpu_nodes import read_node
 from . import attempt, damage
+from .builders import KEPT, Builder, in_turn, without_builders
 from .failures import retry_hint
 from .history import SECRET_CHANGED, History, is_of_secret, number, recall, superseded
 from .jobs import attempt_job, policy_hash
@@ -80,6 +81,8 @@ class Snapshot:
     """Pods of ours in the namespace that were told to end and are still there."""
     claim_gone: bool = False
     """The claim that is the store does not exist, or is being deleted."""
+    builders: tuple[Builder, ...] | None = None
+    """Those who need it now, by name; None: it is built as the object itself says."""
     secrets: Secrets = UNKNOWN
     """Those that the next attempt depends on, while none runs."""
     checks: tuple[Obj, ...] = ()
@@ -126,7 +129,7 @@ def plan(seen: Snapshot) -> Actions:
         status = _status(seen, before, _Outcome("Failed", NAME_MISMATCH, message, stalled=True))
         return Actions(status=written_status(status, seen.artifact.get("status")))
     spec = read_stored(EngineArtifactSpec, seen.artifact["spec"])
-    outcome = _checked_outcome(seen, spec, before)
+    outcome = _built_outcome(seen, spec, before)
     status = _status(seen, before, outcome)
     expired = _grace_left_seconds(seen, status)
     doomed = (seen.artifact,) if expired is not None and expired <= 0 else ()
@@ -137,6 +140,49 @@ def plan(seen: Snapshot) -> Actions:
         status=written_status(status, seen.artifact.get("status")),
         again_seconds=earliest(s for s in (todo.again_seconds, expired) if s is None or s > 0),
     )
+
+
+def _built_outcome(seen: Snapshot, spec: EngineArtifactSpec, before: EngineArtifactStatus) -> _Outcome:
+    """With the policy of the first of those who need it that can go on by itself; see `builders`."""
+    if seen.builders is None:
+        return _checked_outcome(seen, spec, before)
+    if not seen.builders:
+        return _checked_outcome(seen, without_builders(spec, before), before)
+    if is_ready(seen.artifact):
+        return _with_builder(seen, spec, before, seen.builders[0])
+    damaged = before.damage.given_up_policy if before.damage else None
+    held = [b for b in seen.builders if damaged == policy_hash(seen.artifact, b.policy)]
+    job = current_attempt(seen)
+    pods = [p for p in seen.pods if job and label(p, ATTEMPT) == label(job, ATTEMPT)]
+    turns = in_turn(
+        held or seen.builders,
+        seen.artifact,
+        spec,
+        seen.nodes,
+        attempted=annotation(job, POLICY_HASH) if job else before.attempt_policy,
+        running=any(p["spec"].get("nodeName") for p in pods),
+        given_up=before.given_up,
+    )
+    outcome = _with_builder(seen, spec, before, turns[0])
+    key = turns[0].key(seen.artifact)
+    if not outcome.stalled or outcome.phase not in ("Pending", "Failed") or key in before.given_up:
+        return outcome
+    given_up = {"given_up": (*before.given_up, key)[-KEPT:]}
+    if len(turns) == 1:
+        return replace(outcome, facts={**outcome.facts, **given_up})
+    # Recorded first: what follows is decided from the record.
+    message = f"{outcome.message} (as LLMEngine {turns[0].engine} has it built; tried next as {turns[1].engine} has)"
+    return _Outcome("Pending", outcome.reason, message, facts={**outcome.facts, **given_up})
+
+
+def _with_builder(seen: Snapshot, spec: EngineArtifactSpec, before: EngineArtifactStatus, builder: Builder) -> _Outcome:
+    outcome = _checked_outcome(replace(seen, secrets=builder.secrets), builder.spec(spec), before)
+    policy = builder.policy
+    cleanup = Cleanup(
+        node_selector=policy.node_selector, tolerations=policy.tolerations, store_secret_ref=policy.store_secret_ref
+    )
+    facts = {"cleanup": cleanup, **({} if outcome.phase == "Ready" else {"built_for": builder.engine})}
+    return replace(outcome, facts={**facts, **outcome.facts})
 
 
 def _checked_outcome(seen: Snapshot, spec: EngineArtifactSpec, before: EngineArtifactStatus) -> _Outcome:
@@ -222,6 +268,8 @@ def _remembered(past: History) -> dict[str, Any]:
 
 def _start(seen: Snapshot, spec: EngineArtifactSpec, past: History, number_: int) -> _Outcome:
     facts = _remembered(past)
+    if seen.builders == ():
+        return _Outcome("Pending", "Unneeded", "no LLMEngine needs it: it is not built", facts=facts)
     if spec.inputs.parent:
         if seen.parent is None:
             return _Outcome("Pending", "ParentMissing", f"{spec.inputs.parent} does not exist (yet)", facts=facts)

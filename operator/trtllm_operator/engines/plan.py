@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Any
 
@@ -13,8 +12,10 @@ from ..api.engineartifact import KIND as ARTIFACT_KIND
 from ..api.engineartifact import EngineArtifactStatus
 from ..api.llmengine import LLMEngineSpec, LLMEngineStatus, ResolvedModel, Target
 from ..api.stored import read_status, written_status
+from ..artifacts.builders import considered
 from ..artifacts.chain import policy
 from ..artifacts.collection import FINALIZER
+from ..artifacts.jobs import policy_hash
 from ..artifacts.plan import LOOK_AGAIN_SECONDS, NAME_MISMATCH, is_ready
 from ..objects import (
     MANAGED,
@@ -26,7 +27,6 @@ from ..objects import (
     annotation,
     label,
     runner_config_map,
-    short_hash,
 )
 from ..planning.expansion import ConcreteTarget
 from ..pods import is_over, waits_for_volumes
@@ -64,16 +64,14 @@ def plan(seen: EngineSnapshot) -> Actions:
     revisions = () if isinstance(wanted, Wait) else wanted.revisions
     # What a revision needs is stored with it before its artifacts come to be: what is built is always needed.
     stored = Actions(create=_new_revisions(seen, revisions))
-    rewritten = _artifacts(seen, spec, revisions, policy_changed=before.build_policy_hash != _policy_hash(spec))
-    names = frozenset(str(a["metadata"]["name"]) for a in rewritten)
-    planned = [_target(seen, spec, one, wanted, names) for one in expansion.targets]
+    made = _artifacts(seen, revisions)
+    planned = [_target(seen, spec, one, wanted) for one in expansion.targets]
     outcomes = tuple(outcome for outcome, _ in planned)
     resolved = model if isinstance(model, ResolvedModel) else None
     verdict = Verdict(resolved, wanted if isinstance(wanted, Wait) else None, expansion.skipped)
     front = plan_front(seen, spec, outcomes)
     status = engine_status(seen, before, spec, verdict, outcomes, front.state).model_copy(
         update={
-            "build_policy_hash": before.build_policy_hash if isinstance(wanted, Wait) else _policy_hash(spec),
             "calibration": tuple(texts.values()) or None,
         }
     )
@@ -82,7 +80,7 @@ def plan(seen: EngineSnapshot) -> Actions:
             taken_back(seen),
             *([wanted.actions] if isinstance(wanted, Wait) else ()),
             stored,
-            Actions(apply=rewritten),
+            Actions(apply=made),
             *(actions for _, actions in planned),
             front.actions,
             Actions(delete=_unneeded(seen, outcomes, known=not isinstance(wanted, Wait))),
@@ -91,24 +89,13 @@ def plan(seen: EngineSnapshot) -> Actions:
     )
 
 
-def _policy_hash(spec: LLMEngineSpec) -> str:
-    hub, bucket, store = spec.model.hugging_face, spec.model.s3, spec.storage.s3
-    secrets = (
-        hub.token_secret_ref if hub else None,
-        bucket.credentials_secret_ref if bucket else None,
-        store.credentials_secret_ref if store else None,
-    )
-    return short_hash([spec.build.dump(), [secret.dump() for secret in secrets if secret]])
-
-
 def _target(
     seen: EngineSnapshot,
     spec: LLMEngineSpec,
     concrete: ConcreteTarget,
     wanted: Wanted | Wait,
-    rewritten: AbstractSet[str],
 ) -> tuple[TargetOutcome, Actions]:
-    """What becomes of one target. `rewritten` are the artifacts that this plan writes."""
+    """What becomes of one target."""
     target = concrete.target
     name = service_of(seen, target.name)
     observed = rollout.Observed(
@@ -118,7 +105,7 @@ def _target(
     )
     entry = wanted if isinstance(wanted, Wait) else wanted.targets[target.name]
     revision = _pinned(seen, entry) if isinstance(entry, Revision) else None
-    missing = entry if isinstance(entry, Wait) else _first_missing(seen, entry, rewritten)
+    missing = entry if isinstance(entry, Wait) else _first_missing(seen, spec, entry)
     step = rollout.step(
         seen.engine,
         target.name,
@@ -207,47 +194,40 @@ def _new_revisions(seen: EngineSnapshot, revisions: Iterable[Revision]) -> tuple
     return tuple(made)
 
 
-def _artifacts(
-    seen: EngineSnapshot, spec: LLMEngineSpec, revisions: Iterable[Revision], *, policy_changed: bool
-) -> tuple[Obj, ...]:
-    """Artifacts that do not exist, and those that are not made yet where how they are built has changed.
+def _artifacts(seen: EngineSnapshot, revisions: Iterable[Revision]) -> tuple[Obj, ...]:
+    """Artifacts that do not exist.
 
     Applied, not posted: the finalizer has to belong to the manager that takes it away."""
-    written: dict[str, Obj] = {}
-    for revision in revisions:
-        for artifact in revision.artifacts:
-            live = seen.artifacts.get(artifact.name)
-            if artifact.name in seen.mismatched:
-                continue
-            if artifact.name not in written and (live is None or (policy_changed and not is_ready(live))):
-                written[artifact.name] = _artifact_object(seen, spec, artifact, revision)
-    return tuple(written.values())
+    absent = {
+        artifact.name: _artifact_object(seen, artifact)
+        for revision in revisions
+        for artifact in revision.artifacts
+        if artifact.name not in seen.artifacts and artifact.name not in seen.mismatched
+    }
+    return tuple(absent.values())
 
 
-def _artifact_object(
-    seen: EngineSnapshot, spec: LLMEngineSpec, artifact: Artifact, revision: Revision
-) -> dict[str, Any]:
-    gpu = revision.engine.spec.inputs.gpu
-    assert gpu is not None  # the schema demands it
-    current = artifact.spec.model_copy(update={"policy": policy(spec, artifact.spec, revision.plan, gpu)})
+def _artifact_object(seen: EngineSnapshot, artifact: Artifact) -> dict[str, Any]:
+    """Without a policy: it is shared, and built as those who need it say at the time."""
+    parent = artifact.spec.inputs.parent
     return {
         "apiVersion": API_VERSION,
         "kind": ARTIFACT_KIND,
         "metadata": {
             "name": artifact.name,
             "namespace": seen.engine["metadata"]["namespace"],
-            "labels": {MANAGED: "true", **({PARENT: current.inputs.parent} if current.inputs.parent else {})},
+            "labels": {MANAGED: "true", **({PARENT: parent} if parent else {})},
             "finalizers": [FINALIZER],
         },
-        "spec": current.dump(),
+        "spec": {field: value for field, value in artifact.spec.dump().items() if field != "policy"},
     }
 
 
-def _first_missing(seen: EngineSnapshot, revision: Revision, rewritten: AbstractSet[str]) -> Wait | None:
+def _first_missing(seen: EngineSnapshot, spec: LLMEngineSpec, revision: Revision) -> Wait | None:
     """The first artifact of the chain that is not ready, as what the target waits for.
 
-    Of an artifact that is being written now, or whose plan has not seen its newest policy, the status speaks of what
-    is past: a spec that was just put right must not look stalled.
+    Of an artifact whose plan has not seen the policy of this LLMEngine as it is now, the status speaks of what is past:
+    a spec that was just put right must not look stalled.
     """
     for artifact in revision.artifacts:
         live = seen.artifacts.get(artifact.name)
@@ -265,23 +245,32 @@ def _first_missing(seen: EngineSnapshot, revision: Revision, rewritten: Abstract
         stalled = any(c.type == "Stalled" and c.status == "True" for c in status.conditions)
         if ready is None:
             return Wait("CreatingArtifacts", f"{artifact.name} has just been made")
-        if artifact.name in rewritten or status.observed_generation < live["metadata"]["generation"]:
+        if stalled and _policy_hash(spec, artifact, revision, live) not in considered(
+            status.given_up, status.attempt_policy
+        ):
             return Wait("PolicyChanged", f"{artifact.name} is looked at again: how it is built has changed")
         if ready.reason == "ParentNotReady":
             continue
         message = f"{artifact.spec.type} {artifact.name}: {ready.message}"
-        return Wait(ready.reason, message, stalled=stalled, on_own_gpus=_on_gpus_of(revision, live))
+        return Wait(ready.reason, message, stalled=stalled, on_own_gpus=_on_gpus_of(revision, artifact))
     if all(is_ready(seen.artifacts[a.name]) for a in revision.artifacts):
         return None
     return Wait("CreatingArtifacts", f"{revision.engine.name} waits for what it is made from")
 
 
-def _on_gpus_of(revision: Revision, artifact: Obj) -> bool:
+def _policy_hash(spec: LLMEngineSpec, artifact: Artifact, revision: Revision, live: Obj) -> str:
+    """Of how this LLMEngine would have an artifact built."""
+    gpu = revision.engine.spec.inputs.gpu
+    assert gpu is not None  # the schema demands it
+    return policy_hash(live, policy(spec, artifact.spec, revision.plan, gpu))
+
+
+def _on_gpus_of(revision: Revision, artifact: Artifact) -> bool:
     """Whether an artifact is made on the class of GPUs that the revision serves on."""
-    own = revision.engine.spec.inputs.gpu
-    made_for = artifact["spec"]["inputs"].get("gpu") or {}
-    asked = made_for.get("product") or artifact["spec"].get("policy", {}).get("gpuProduct")
-    return own is not None and asked == own.product
+    own, made_for = revision.engine.spec.inputs.gpu, artifact.spec.inputs.gpu
+    if made_for is None:
+        return artifact.spec.policy.gpus > 0  # it is calibrated, on GPUs like those
+    return own is not None and made_for.product == own.product
 
 
 def _unneeded(seen: EngineSnapshot, outcomes: tuple[TargetOutcome, ...], *, known: bool) -> tuple[Obj, ...]:

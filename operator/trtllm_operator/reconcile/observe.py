@@ -11,8 +11,11 @@ from ..api.engineartifact import Expectation
 from ..api.llmengine import LLMEngineSpec
 from ..api.markers import problems
 from ..api.stored import read_stored
+from ..artifacts.builders import MOST, Builder
+from ..artifacts.chain import policy
 from ..artifacts.damage import reports_of
-from ..artifacts.plan import Snapshot
+from ..artifacts.jobs import policy_hash
+from ..artifacts.plan import Snapshot, is_ready
 from ..catalog import Catalog, UnknownRelease
 from ..engines.runner_config_maps import SharedSnapshot
 from ..engines.snapshot import EngineSnapshot
@@ -37,7 +40,8 @@ from ..objects import ARTIFACT, CHECK, ENGINE, FRONT, PARENT, REVISION, Runner, 
 from ..operator_config import OperatorConfig
 from ..planning.commands import trial_command
 from ..planning.keys import name_mismatch
-from .watches import ENGINE_ARTIFACT, claim_of, revisions_of
+from ..serving.revision import read_revision
+from .watches import ENGINE_ARTIFACT, LLM_ENGINE, claim_of, revisions_of
 
 FRONT_KINDS = (SERVICE_ACCOUNT, ROLE_BINDING, POD_DISRUPTION_BUDGET)
 """Kinds of an endpoint's objects beside its Deployment and Service."""
@@ -121,6 +125,7 @@ def observe_artifact(
         parent=parent,
         model=_made_from(parent, cache) if parent else None,
         trial=_trial(artifact, catalog),
+        builders=_builders(artifact, cache),
         mismatch=mismatch(artifact),
         jobs=tuple(j for j in jobs if not label(j, CHECK)),
         checks=tuple(j for j in jobs if label(j, CHECK)),
@@ -134,6 +139,26 @@ def observe_artifact(
         runner=runner,
         now=now,
     )
+
+
+def _builders(artifact: Obj, cache: Cache) -> tuple[Builder, ...]:
+    """Of one that is made the first alone, as nothing but its removal depends on it."""
+    meta, found = artifact["metadata"], dict[tuple[str, str], Builder]()
+    most = 1 if is_ready(artifact) else MOST
+    for stored in sorted(revisions_of(artifact, cache), key=lambda r: (label(r, ENGINE) or "", r["metadata"]["name"])):
+        engine = cache.get(LLM_ENGINE, meta["namespace"], label(stored, ENGINE) or "")
+        if engine is None or "deletionTimestamp" in engine["metadata"] or not own([stored], engine["metadata"]["uid"]):
+            continue
+        spec, revision = _spec_of(engine), read_revision(stored)
+        asked = next((a.spec for a in revision.artifacts if a.name == meta["name"]), None)
+        gpu = revision.engine.spec.inputs.gpu
+        if isinstance(spec, str) or asked is None or gpu is None:
+            continue
+        builder = Builder(engine["metadata"]["name"], policy(spec, asked, revision.plan, gpu), asked.expected)
+        found.setdefault((builder.engine, policy_hash(artifact, builder.policy)), builder)
+        if len(found) == most:
+            break
+    return tuple(found.values())
 
 
 def mismatch(artifact: Obj) -> str | None:

@@ -33,8 +33,8 @@ class SecretReader:
 
     client: Client
     clock: Callable[[], float] = time.monotonic
-    _seen: dict[str, tuple[float, tuple[str, ...], Secrets]] = field(default_factory=dict)
-    """By the uid of who depends on them: when, which, and how they were."""
+    _seen: dict[tuple[str, tuple[str, ...]], tuple[float, Secrets]] = field(default_factory=dict)
+    """By the uid of who depends on them, and which they are: when, and how they were."""
 
     async def look(self, seen: Snapshot) -> Snapshot:
         """The snapshot with the Secrets of an artifact that is not ready, and whose attempt is over or stuck on one:
@@ -42,6 +42,10 @@ class SecretReader:
         job = current_attempt(seen)
         if is_ready(seen.artifact) or (job and not _is_stuck_on_secret(seen, job)):
             return seen
+        if seen.builders is not None:
+            looked = [await self._look(seen.artifact, named_secrets(builder.policy)) for builder in seen.builders]
+            builders = (replace(b, secrets=s) for b, s in zip(seen.builders, looked, strict=True))
+            return replace(seen, builders=tuple(builders))
         policy = read_stored(EngineArtifactSpec, seen.artifact["spec"]).policy
         return replace(seen, secrets=await self._look(seen.artifact, named_secrets(policy)))
 
@@ -57,8 +61,8 @@ class SecretReader:
 
     async def _look(self, owner: Obj, names: tuple[str, ...]) -> Secrets:
         meta, now = owner["metadata"], self.clock()
-        when, which, seen = self._seen.get(meta["uid"], (-float("inf"), (), Secrets()))
-        if which == names and now - when < STAND_SECONDS:
+        when, seen = self._seen.get((meta["uid"], names), (-float("inf"), Secrets()))
+        if now - when < STAND_SECONDS:
             return seen
         named = await self._versions(meta["namespace"], names)
         pull = await self._pull_secrets(meta["namespace"])
@@ -67,9 +71,9 @@ class SecretReader:
             pull=None if pull is None else digest(pull),
             missing=tuple(name for name, version in (named or {}).items() if version is None),
         )
-        self._seen[meta["uid"]] = (now, names, seen)
-        for uid in [uid for uid, (at, _, _) in self._seen.items() if now - at > _FORGET_SECONDS]:
-            del self._seen[uid]
+        self._seen[meta["uid"], names] = (now, seen)
+        for key in [key for key, (at, _) in self._seen.items() if now - at > _FORGET_SECONDS]:
+            del self._seen[key]
         return seen
 
     async def _versions(self, namespace: str, names: Iterable[str]) -> dict[str, str | None] | None:

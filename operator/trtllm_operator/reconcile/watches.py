@@ -24,7 +24,7 @@ from ..kube.resource import (
     Resource,
 )
 from ..kube.resync import Watch
-from ..objects import ARTIFACT, ENGINE, MANAGED, NO_MATCHING_NODE, PARENT, label
+from ..objects import ARTIFACT, ENGINE, MANAGED, NO_MATCHING_NODE, PARENT, condition_true, label
 from ..planning.gpu_nodes import read_node
 from ..serving.revision import CHAIN_LABELS
 
@@ -104,6 +104,7 @@ def keys(resource: Resource, obj: Obj, cache: Cache) -> Iterable[Key]:
     namespace, name = obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
     if resource == LLM_ENGINE:
         yield Key("LLMEngine", namespace, name)
+        yield from _being_made_for(namespace, name, cache)
     elif resource == ENGINE_ARTIFACT:
         yield Key("EngineArtifact", namespace, name)
         yield Key("Shared", namespace, "")
@@ -124,6 +125,15 @@ def revisions_of(artifact: Obj, cache: Cache) -> list[Obj]:
     chain_label = CHAIN_LABELS[artifact["spec"]["type"]]
     meta = artifact["metadata"]
     return cache.find(CONTROLLER_REVISION, namespace=meta["namespace"], labels={chain_label: meta["name"]})
+
+
+def _being_made_for(namespace: str, engine: str, cache: Cache) -> Iterator[Key]:
+    """Artifacts that are not there yet, and are built as the LLMEngine says."""
+    for revision in cache.find(CONTROLLER_REVISION, namespace=namespace, labels={ENGINE: engine}):
+        for name in filter(None, (label(revision, chain_label) for chain_label in CHAIN_LABELS.values())):
+            artifact = cache.get(ENGINE_ARTIFACT, namespace, name)
+            if artifact and not condition_true(artifact, "Ready"):
+                yield Key("EngineArtifact", namespace, name)
 
 
 def _owners(resource: Resource, obj: Obj, namespace: str) -> Iterator[Key]:

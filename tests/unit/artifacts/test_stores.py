@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from trtllm_operator.kube.resource import DEPLOYMENT, JOB
-from trtllm_operator.objects import label
+from trtllm_operator.objects import ATTEMPT, label
 from trtllm_operator.reconcile.watches import ENGINE_ARTIFACT
 
 from ..engines.simulation import REPORT, World, engine
@@ -150,7 +150,10 @@ class TestBucket:
             world.run_everything()
             found = world.find(ENGINE_ARTIFACT)
             names.append({a["metadata"]["name"] for a in found})
-            assert all(a["spec"]["policy"]["storeSecretRef"] == {"name": secret} for a in found)
+            assert all(a["status"]["cleanup"]["storeSecretRef"] == {"name": secret} for a in found)
+            pods = [j["spec"]["template"]["spec"] for j in world.find(JOB) if label(j, ATTEMPT)]
+            mounted = {v["secret"]["secretName"] for p in pods for v in p["volumes"] if "secret" in v}
+            assert mounted == {secret}
         assert names[0] == names[1]
 
 

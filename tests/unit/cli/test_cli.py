@@ -97,11 +97,13 @@ def test_artifacts_are_named_as_the_operator_names_them(model: Path, manifest: A
     live = {a["metadata"]["name"]: a for a in world.find(ENGINE_ARTIFACT)}
     assert set(planned) == set(live)
     for name, artifact in planned.items():
-        policy = live[name]["spec"]["policy"]
-        assert artifact["timeoutSeconds"] == policy["timeoutSeconds"]
+        (builder, *_) = world.observe(live[name]).builders or ()
+        planned_for = builder.policy.planned
+        assert artifact["timeoutSeconds"] == builder.policy.timeout_seconds
         if artifact["type"] != "Model":
-            assert artifact["hostMemoryBytes"] == policy["planned"]["hostMemoryBytes"]
-            assert artifact["scratchBytes"] == policy["planned"]["ephemeralStorageBytes"]
+            assert planned_for is not None
+            assert artifact["hostMemoryBytes"] == planned_for.host_memory_bytes
+            assert artifact["scratchBytes"] == planned_for.ephemeral_storage_bytes
     shared = next(a for a in planned.values() if a["type"] == "Checkpoint")
     assert shared["targets"] == ["a100", "h100"]
 

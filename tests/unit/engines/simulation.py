@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar, cast
 
+from trtllm_operator.artifacts.plan import Snapshot
 from trtllm_operator.catalog import load_catalog
 from trtllm_operator.kube.apply import Applier
 from trtllm_operator.kube.cache import Cache
@@ -36,6 +37,7 @@ from trtllm_operator.kube.resource import (
 )
 from trtllm_operator.objects import ATTEMPT, CHECK, IDENTITY, REVISION, TARGET, label
 from trtllm_operator.reconcile.metrics import DomainMetrics
+from trtllm_operator.reconcile.observe import observe_artifact
 from trtllm_operator.reconcile.reader import Reader
 from trtllm_operator.reconcile.reconciler import Reconciler
 from trtllm_operator.reconcile.secret_reader import SecretReader
@@ -310,6 +312,10 @@ class World:
             if self.reconcile() == 0:
                 return
         raise AssertionError(f"the operator still writes after {limit} rounds in which nothing happened")
+
+    def observe(self, artifact: Obj) -> Snapshot:
+        """What the plan of an artifact sees."""
+        return observe_artifact(artifact, self.cache, catalog=CATALOG, config=CONFIG, runner=RUNNER, now=self.now)
 
     def _reconcile(self, key: Key) -> None:
         """One pass of the product's own reconciler."""

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from trtllm_operator.artifacts.failures import KINDS, SECTIONS
+from trtllm_operator.artifacts.jobs import policy_hash
 from trtllm_operator.kube.resource import JOB, POD, Obj
 from trtllm_operator.objects import ARTIFACT, ATTEMPT, POLICY_HASH, SECRETS, annotation, label
 from trtllm_operator.reconcile.watches import ENGINE_ARTIFACT, LLM_ENGINE
@@ -188,14 +189,20 @@ class Attempts(RuleBasedStateMachine):
         for name in self.artifacts():
             found = self.world.get(ENGINE_ARTIFACT, name)
             assert found is not None
-            status, policy = found.get("status", {}), found["spec"]["policy"]
+            status = found.get("status", {})
             assert len(status.get("attempts", ())) <= 5
             counts: dict[str, int] = status.get("failureCounts", {})
             for reason, count in counts.items():
                 retry = KINDS[reason].retry
                 assert count <= (retry.times if retry else 0) + 1, f"{count} failures of {reason}"
             counted = sum(n for r, n in counts.items() if (k := KINDS[r].retry) is None or k.counted)
-            assert counted <= policy["maxAttempts"], f"{counts} with maxAttempts {policy['maxAttempts']}"
+            if (allowed := self.allowed(found, status.get("attemptPolicy"))) is not None:
+                assert counted <= allowed, f"{counted} with maxAttempts {allowed}"
+
+    def allowed(self, artifact: Obj, attempted: str | None) -> int | None:
+        """maxAttempts of the policy that the status speaks of, where that is one of today's."""
+        known = self.world.observe(artifact).builders or ()
+        return next((b.policy.max_attempts for b in known if policy_hash(artifact, b.policy) == attempted), None)
 
     @invariant()
     def memory_grows_with_each_failure_and_within_its_limit(self) -> None:
