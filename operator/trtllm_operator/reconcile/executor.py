@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
 
 from ..actions import Actions, Release
 from ..artifacts.collection import FINALIZER, beginning
+from ..artifacts.taken import with_taken_names
 from ..kube.apply import Applier
 from ..kube.cache import Cache
 from ..kube.client import Client
 from ..kube.errors import ApiError
+from ..kube.ownership import NameTakenError
 from ..kube.resource import JOB, Obj
-from ..objects import owner_reference
+from ..objects import owner_reference, timestamp
 from .metrics import DomainMetrics
 
 log = logging.getLogger(__name__)
@@ -29,6 +34,9 @@ class Executor:
         """Write what the plan for `owner` asks for. False where it stopped to be planned again, which takes what was
         created into account: the status is then written once and not for each step.
 
+        Names that are taken keep nothing else from being written. The status says them; then the first is raised, so
+        that the key is looked at again: what has them is not watched.
+
         A plan without an owner has neither status nor end.
         """
         if owner is not None:
@@ -37,18 +45,21 @@ class Executor:
         for obj in actions.disown:
             await self.applier.disown(dict(obj))
         release = actions.release
+        taken: list[NameTakenError] = []
         try:
             for obj in actions.create:
-                await self._create(dict(obj))
+                await _unless_taken(self._create(dict(obj)), taken)
         except ApiError as error:
             if release is None or not error.is_namespace_terminating:
                 raise
             # No Job can run here any more; the volume goes with the namespace or is somebody else's.
             release = Release(release.left_behind)
         for obj in actions.apply:
-            await self.applier.apply(dict(obj))
-        if actions.create and may_plan_again:
+            await _unless_taken(self.applier.apply(dict(obj)), taken)
+        if actions.create and may_plan_again and not taken:
             return False
+        if taken:
+            actions = replace(actions, status=_saying(owner, actions.status, taken))
         if owner is not None and actions.status and owner.get("status") != actions.status:
             status = dict(actions.status)
             await self.applier.apply_status(owner, status)
@@ -60,6 +71,8 @@ class Executor:
             await self._begin(owner, dict(actions.begin))
         if owner is not None and release and not release.if_terminating:
             await self._release(owner, release)
+        if taken:
+            raise taken[0]
         return True
 
     async def _create(self, obj: Obj) -> None:
@@ -90,3 +103,18 @@ class Executor:
         else:
             # Its Jobs may be seen to go before it is.
             self.cache.put(resource, released)
+
+
+async def _unless_taken(write: Awaitable[object], taken: list[NameTakenError]) -> None:
+    try:
+        await write
+    except NameTakenError as error:
+        taken.append(error)
+
+
+def _saying(owner: Obj | None, status: Mapping[str, Any], taken: list[NameTakenError]) -> Mapping[str, Any]:
+    if owner is None or not status:
+        return status
+    said = [error.message for error in taken]
+    generation, now = owner["metadata"]["generation"], timestamp(datetime.now(UTC))
+    return with_taken_names(status, owner.get("status") or {}, said, generation=generation, now=now)

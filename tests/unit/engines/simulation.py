@@ -8,6 +8,7 @@ happens next, so that every order of events can be tried.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import itertools
 import json
@@ -23,6 +24,7 @@ from trtllm_operator.kube.apply import Applier
 from trtllm_operator.kube.cache import Cache
 from trtllm_operator.kube.client import Call, Client
 from trtllm_operator.kube.errors import ApiError
+from trtllm_operator.kube.ownership import NameTakenError
 from trtllm_operator.kube.resource import (
     CONTROLLER_REVISION,
     DEPLOYMENT,
@@ -127,7 +129,7 @@ class Api:
         raise ApiError(404, "NotFound", f"no log of {container} in {name}")
 
     async def create(self, resource: Resource, obj: Obj) -> Obj:
-        if self.world.cache.get(resource, NAMESPACE, obj["metadata"]["name"]) is not None:
+        if self._there(resource, NAMESPACE, obj["metadata"]["name"]) is not None:
             raise ApiError(409, "AlreadyExists", obj["metadata"]["name"])
         return self._written(self.world.put(obj))
 
@@ -136,7 +138,7 @@ class Api:
         if subresource:
             live = self._live(resource, meta["namespace"], meta["name"])
             return self._written(self.world.put({**live, subresource: obj[subresource]}))
-        there = self.world.cache.get(resource, meta["namespace"], meta["name"]) or {}
+        there = self._there(resource, meta["namespace"], meta["name"]) or {}
         if there and any(meta.get(f, there["metadata"][f]) != there["metadata"][f] for f in ("uid", "resourceVersion")):
             raise ApiError(409, "Conflict", f"{meta['name']} is another one by now")
         return self._written(self.world.put({**there, **obj, "metadata": {**there.get("metadata", {}), **meta}}))
@@ -160,9 +162,13 @@ class Api:
         return True
 
     def _live(self, resource: Resource, namespace: str, name: str) -> Obj:
-        if (live := self.world.cache.get(resource, namespace, name)) is None:
+        if (live := self._there(resource, namespace, name)) is None:
             raise ApiError(404, "NotFound", name)
         return live
+
+    def _there(self, resource: Resource, namespace: str, name: str) -> Obj | None:
+        known = self.world.cache.get(resource, namespace, name)
+        return known or self.world.unwatched.get((resource, name))
 
     def _written(self, obj: Obj) -> Obj:
         self.world.writes += 1
@@ -193,6 +199,8 @@ class World:
         self.texts = "e" * 64
         self.secrets: Counter[str] = Counter()
         """Their versions."""
+        self.unwatched: dict[tuple[Resource, str], Obj] = {}
+        """Objects of others, without our labels."""
         self.missing_secrets: set[str] = set()
         """Those that do not exist; all others that are named do."""
         self.pull_secrets: tuple[str, ...] = ()
@@ -318,8 +326,9 @@ class World:
         return observe_artifact(artifact, self.cache, catalog=CATALOG, config=CONFIG, runner=RUNNER, now=self.now)
 
     def _reconcile(self, key: Key) -> None:
-        """One pass of the product's own reconciler."""
-        finished(self.reconciler.reconcile(key))
+        """One pass of the product's own reconciler; a name that is taken is looked at again like any that failed."""
+        with contextlib.suppress(NameTakenError):
+            finished(self.reconciler.reconcile(key))
 
     def released(self, obj: Obj) -> Obj:
         """An object is replaced by one without the finalizers that held it."""

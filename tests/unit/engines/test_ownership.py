@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from trtllm_operator.engines.orphans import plan_end
 from trtllm_operator.kube.resource import CONTROLLER_REVISION, DEPLOYMENT, JOB, SERVICE, Obj
 from trtllm_operator.objects import ENGINE, MANAGED, TARGET, label
@@ -109,6 +111,33 @@ def test_what_an_engine_left_behind_is_taken_back_by_the_next_of_its_name() -> N
     world.delete(second)
     assert not world.find(SERVICE)
     assert not world.find(CONTROLLER_REVISION), "all of it goes with its new owner"
+
+
+@pytest.mark.parametrize(
+    "theirs", [{}, {"ownerReferences": [{"kind": "App", "name": "x", "uid": "u", "controller": True}]}]
+)
+def test_a_service_of_somebody_else_is_left_alone_and_said(theirs: dict[str, Any]) -> None:
+    world = World()
+    meta = {"name": "smol--h100", "namespace": NAMESPACE, "uid": "theirs", "resourceVersion": "7", **theirs}
+    foreign = {"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": {"selector": {"app": "shop"}}}
+    world.unwatched[SERVICE, "smol--h100"] = foreign
+    world.put(engine())
+    world.run_everything()
+    found = world.get(LLM_ENGINE, "smol")
+    assert found is not None
+    for type_, status in (("Ready", "False"), ("Stalled", "True")):
+        said = next(c for c in found["status"]["conditions"] if c["type"] == type_)
+        assert (said["status"], said["reason"]) == (status, "NameTaken")
+        assert "Service smol--h100 exists and " in said["message"]
+        assert ("belongs to App x" if theirs else "was not made by this operator") in said["message"]
+    assert world.unwatched[SERVICE, "smol--h100"] == foreign
+    assert dict(world.served()).keys() == {"smol--a100"}, "the other target serves"
+    assert world.reconcile() == 0, "what stays taken is not written to again and again"
+
+    del world.unwatched[SERVICE, "smol--h100"]
+    world.run_everything()
+    assert is_ready(world, "smol")
+    assert dict(world.served()).keys() == {"smol--a100", "smol--h100"}
 
 
 def test_revisions_are_let_go_for_the_garbage_collector() -> None:
