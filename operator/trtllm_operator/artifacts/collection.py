@@ -28,6 +28,7 @@ from ..objects import (
     label,
 )
 from ..operator_config import OperatorConfig
+from ..planning.keys import Mismatch
 from ..storage import access, step_mounts, volumes
 from .builders import without_builders
 from .jobs import base_pod, owned_job, step_container
@@ -49,7 +50,7 @@ def plan_collection(
     *,
     referenced: bool,
     claim_gone: bool = False,
-    mismatch: str | None = None,
+    mismatch: Mismatch | None = None,
     config: OperatorConfig,
     now: datetime,
 ) -> Actions:
@@ -61,6 +62,8 @@ def plan_collection(
     """
     if FINALIZER not in artifact["metadata"].get("finalizers", ()):
         # Released already. What owned its Jobs is gone, and another artifact may have its name and its files.
+        return Actions()
+    if mismatch and mismatch.later:
         return Actions()
     if mismatch:
         # The files under its name are another one's.

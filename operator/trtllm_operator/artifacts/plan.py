@@ -32,6 +32,7 @@ from ..objects import (
 from ..operator_config import OperatorConfig
 from ..planning.gpu_classes import inventory, sought_class
 from ..planning.gpu_nodes import read_node
+from ..planning.keys import Mismatch
 from . import attempt, damage
 from .builders import KEPT, Builder, in_turn, without_builders
 from .failures import retry_hint
@@ -93,7 +94,7 @@ class Snapshot:
     """The Model that an Engine comes from in the end."""
     trial: tuple[str, ...] = ()
     """Command with which the release tries a finished Engine; empty where it has none."""
-    mismatch: str | None = None
+    mismatch: Mismatch | None = None
     """Why the artifact is not what its name says."""
 
 
@@ -124,8 +125,10 @@ def is_ready(artifact: Obj) -> bool:
 def plan(seen: Snapshot) -> Actions:
     """The next step of one artifact that is not being deleted."""
     before = read_status(EngineArtifactStatus, seen.artifact.get("status"))
+    if seen.mismatch and seen.mismatch.later:
+        return NOTHING
     if seen.mismatch:
-        message = f"{seen.mismatch}. Nothing is built, served or removed for it: delete it"
+        message = f"{seen.mismatch.why}. Nothing is built, served or removed for it. {seen.mismatch.advice}"
         status = _status(seen, before, _Outcome("Failed", NAME_MISMATCH, message, stalled=True))
         return Actions(status=written_status(status, seen.artifact.get("status")))
     spec = read_stored(EngineArtifactSpec, seen.artifact["spec"])

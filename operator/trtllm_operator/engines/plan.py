@@ -231,8 +231,8 @@ def _first_missing(seen: EngineSnapshot, spec: LLMEngineSpec, revision: Revision
     """
     for artifact in revision.artifacts:
         live = seen.artifacts.get(artifact.name)
-        if why := seen.mismatched.get(artifact.name):
-            told = f"EngineArtifact {artifact.name} is in the way: {why}. Delete it, and it is made anew"
+        if wrong := seen.mismatched.get(artifact.name):
+            told = f"EngineArtifact {artifact.name} is in the way: {wrong.why}. {wrong.advice}"
             return Wait(NAME_MISMATCH, told, stalled=True)
         if live is None:
             return Wait("CreatingArtifacts", f"{artifact.name} is about to be made")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..objects import RUNNER_PREFIX, Obj
-from ..serving.revision import read_revision
+from ..serving.revision import is_readable, read_revision
 
 
 @dataclass(frozen=True)
@@ -16,8 +16,11 @@ class SharedSnapshot:
 
 
 def unneeded(seen: SharedSnapshot) -> tuple[Obj, ...]:
-    """Runner ConfigMaps that no revision mounts; none while there are artifacts, whose Jobs may mount any."""
+    """Runner ConfigMaps that no revision mounts; none while there are artifacts, whose Jobs may mount any,
+    or revisions that a later version of the operator wrote."""
     if seen.artifacts:
+        return ()
+    if not all(is_readable(r) for r in seen.revisions):
         return ()
     mounted = {read_revision(r).runner_config_map for r in seen.revisions}
     runners = (c for c in seen.config_maps if c["metadata"]["name"].startswith(RUNNER_PREFIX))

@@ -11,6 +11,7 @@ from ..artifacts.secrets import UNKNOWN, Secrets
 from ..catalog import Catalog
 from ..objects import Obj, Runner
 from ..operator_config import OperatorConfig
+from ..planning.keys import Mismatch
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,10 @@ class EngineSnapshot:
     config: OperatorConfig
     runner: Runner
     now: datetime
-    mismatched: Mapping[str, str] = field(default_factory=dict)
-    """Why an EngineArtifact is not what its name says, by its name."""
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+    """The name of a revision that this version of the operator does not understand, by the target's."""
+    mismatched: Mapping[str, Mismatch] = field(default_factory=dict)
+    """EngineArtifacts that are not what their names say, by these."""
     kv_cache_tokens: Mapping[str, int] = field(default_factory=dict)
     """What the KV cache of a revision's servers holds, by the revision's name, where their log was read."""
     volume_events: Mapping[str, str] = field(default_factory=dict)

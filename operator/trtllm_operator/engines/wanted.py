@@ -180,7 +180,8 @@ def decide(
     """A revision for each target, or why there is none. A target that has its revision already keeps it untouched."""
     bound = {c.name: revision for c in concrete if (revision := _bound(seen, spec, c, model, texts))}
     targets: dict[str, Revision | Wait] = dict(bound)
-    unbound = [c for c in concrete if c.name not in bound]
+    targets |= {c.name: _of_later_version(seen, c) for c in concrete if c.name in seen.unreadable}
+    unbound = [c for c in concrete if c.name not in targets]
     if not unbound:
         return Wanted(model, targets)
     release = _release(seen, spec)
@@ -225,6 +226,15 @@ def decide(
             judged = _Judged(one, own, plans[one.name], texts[named] if named else None, claim.warning)
             targets[one.name] = _revision(seen, spec, basis, judged)
     return Wanted(model, targets)
+
+
+def _of_later_version(seen: EngineSnapshot, one: ConcreteTarget) -> Wait:
+    name = seen.unreadable[one.name]
+    why = (
+        f"ControllerRevision {name} was written by a later version of the operator, and this one cannot read it; what "
+        "serves goes on. Upgrade the operator, or delete the revision to have the target planned anew"
+    )
+    return Wait("LaterVersion", why, stalled=True)
 
 
 def _bound(

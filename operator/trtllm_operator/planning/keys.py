@@ -33,17 +33,30 @@ def artifact_name(type_: ArtifactType, inputs: Inputs) -> str:
     return f"{type_.lower()}-{hashlib.sha256(text.encode()).hexdigest()[:KEY_DIGITS]}"
 
 
-def name_mismatch(name: str, spec: Mapping[str, Any]) -> str | None:
-    """Why an EngineArtifact is not what its name says, from its spec as stored; None where it is."""
+@dataclass(frozen=True)
+class Mismatch:
+    """An EngineArtifact that is not what its name says, or of which that cannot be told."""
+
+    why: str
+    later: bool = False
+    """A later version of the operator may have made it: it is for that one to judge."""
+
+    @property
+    def advice(self) -> str:
+        return "Upgrade the operator, or delete the artifact" if self.later else "Delete it, and it is made anew"
+
+
+def name_mismatch(name: str, spec: Mapping[str, Any]) -> Mismatch | None:
+    """From its spec as stored; None where it is what its name says."""
     try:
         type_: ArtifactType = spec["type"]
         inputs = read_stored(Inputs, spec["inputs"])
     except (KeyError, TypeError, ValidationError) as error:
-        return f"its inputs cannot be read by this version of the operator: {_first_line(error)}"
+        return Mismatch(f"its inputs cannot be read by this version of the operator: {_first_line(error)}", later=True)
     wanted = artifact_name(type_, inputs)
     if wanted == name:
         return None
-    return f"its name is not the hash of its type and inputs, which is {wanted}: the operator did not make it"
+    return Mismatch(f"its name is not the hash of its type and inputs, {wanted}: the operator did not make it")
 
 
 def _first_line(error: Exception) -> str:

@@ -36,11 +36,11 @@ from ..kube.resource import (
     Obj,
     Resource,
 )
-from ..objects import ARTIFACT, CHECK, ENGINE, FRONT, PARENT, REVISION, Runner, label
+from ..objects import ARTIFACT, CHECK, ENGINE, FRONT, PARENT, REVISION, TARGET, Runner, label
 from ..operator_config import OperatorConfig
 from ..planning.commands import trial_command
-from ..planning.keys import name_mismatch
-from ..serving.revision import read_revision
+from ..planning.keys import Mismatch, name_mismatch
+from ..serving.revision import is_readable, read_revision
 from .watches import ENGINE_ARTIFACT, LLM_ENGINE, claim_of, revisions_of
 
 FRONT_KINDS = (SERVICE_ACCOUNT, ROLE_BINDING, POD_DISRUPTION_BUDGET)
@@ -69,6 +69,7 @@ def observe_engine(
 
     artifacts = _by_name(cache.find(ENGINE_ARTIFACT, namespace=namespace))
     mismatched = {name: why for name, artifact in artifacts.items() if (why := mismatch(artifact))}
+    revisions = found(CONTROLLER_REVISION)
     deployments, services = found(DEPLOYMENT), found(SERVICE)
     others = (o for kind in FRONT_KINDS for o in found(kind))
     return EngineSnapshot(
@@ -76,7 +77,8 @@ def observe_engine(
         spec=_spec_of(engine),
         inspections=_by_name(found(JOB)),
         inspection_pods=tuple(p for p in pods if REVISION not in p["metadata"]["labels"]),
-        revisions=_by_name(found(CONTROLLER_REVISION)),
+        revisions=_by_name([r for r in revisions if is_readable(r)]),
+        unreadable={label(r, TARGET) or "": r["metadata"]["name"] for r in revisions if not is_readable(r)},
         artifacts={n: a for n, a in artifacts.items() if n not in mismatched},
         mismatched=mismatched,
         deployments=_by_name([d for d in deployments if not label(d, FRONT)]),
@@ -147,7 +149,9 @@ def _builders(artifact: Obj, cache: Cache) -> tuple[Builder, ...]:
     most = 1 if is_ready(artifact) else MOST
     for stored in sorted(revisions_of(artifact, cache), key=lambda r: (label(r, ENGINE) or "", r["metadata"]["name"])):
         engine = cache.get(LLM_ENGINE, meta["namespace"], label(stored, ENGINE) or "")
-        if engine is None or "deletionTimestamp" in engine["metadata"] or not own([stored], engine["metadata"]["uid"]):
+        if engine is None or "deletionTimestamp" in engine["metadata"] or not is_readable(stored):
+            continue
+        if not own([stored], engine["metadata"]["uid"]):
             continue
         spec, revision = _spec_of(engine), read_revision(stored)
         asked = next((a.spec for a in revision.artifacts if a.name == meta["name"]), None)
@@ -161,8 +165,7 @@ def _builders(artifact: Obj, cache: Cache) -> tuple[Builder, ...]:
     return tuple(found.values())
 
 
-def mismatch(artifact: Obj) -> str | None:
-    """Why an EngineArtifact is not what its name says; None where it is."""
+def mismatch(artifact: Obj) -> Mismatch | None:
     return name_mismatch(artifact["metadata"]["name"], artifact["spec"])
 
 

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import ValidationError
+
 from ..api import GROUP
 from ..api.engineartifact import EngineArtifactSpec, GpuClass
 from ..api.llmengine import LLMEngineSpec, ResolvedModel, Target
@@ -140,6 +142,14 @@ def texts_digest(stored: Obj) -> str | None:
     """Of the texts on a claim that a revision is calibrated with, where they were inspected."""
     inputs = (artifact["spec"]["inputs"] for artifact in stored["data"]["artifacts"])
     return next((i["calibration"].get("digest") for i in inputs if "calibration" in i), None)
+
+
+def is_readable(stored: Obj) -> bool:
+    """Whether this version understands a revision, which a later one may have written."""
+    try:
+        return bool(read_revision(stored).runner_config_map)
+    except (ValidationError, KeyError, TypeError, StopIteration):
+        return False
 
 
 def read_revision(stored: Obj) -> Revision:

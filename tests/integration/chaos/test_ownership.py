@@ -36,6 +36,33 @@ async def test_two_engines_whose_names_meet_share_nothing(make_world: MakeWorld)
         await world.at_rest()
 
 
+async def test_a_service_of_somebody_else_is_left_alone_and_said(make_world: MakeWorld) -> None:
+    async with make_world("taken") as world:
+        meta = {"name": "smol--h100", "namespace": world.namespace}
+        bare = {"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": {"ports": [{"port": 80}]}}
+        theirs = await world.client.create(SERVICE, bare)
+        await world.apply(targets=[target("h100")])
+
+        async def not_said() -> str | None:
+            found = await world.client.get(LLM_ENGINE, world.namespace, "smol")
+            conditions = {c["type"]: c for c in found.get("status", {}).get("conditions", ())}
+            stalled = conditions.get("Stalled", {})
+            if stalled.get("reason") == "NameTaken" and "Service smol--h100 exists" in stalled["message"]:
+                return None
+            return f"the conditions are {conditions}"
+
+        await world.eventually(not_said, "the name to be said to be taken")
+        assert await world.client.get(SERVICE, world.namespace, "smol--h100") == theirs
+        await world.client.delete(SERVICE, theirs)
+        await world.eventually(lambda: _says_ready(world), "the name to be used once it is free")
+
+
+async def _says_ready(world: World) -> str | None:
+    found = await world.client.get(LLM_ENGINE, world.namespace, "smol")
+    ready = next(c for c in found["status"]["conditions"] if c["type"] == "Ready")
+    return None if ready["status"] == "True" else str(ready)
+
+
 async def test_an_orphaned_engine_goes_and_what_it_leaves_is_taken_back(make_world: MakeWorld) -> None:
     async with make_world("orphan") as world:
         await world.apply()

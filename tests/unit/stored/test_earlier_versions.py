@@ -63,6 +63,31 @@ def test_what_a_later_version_says_in_a_status_is_kept() -> None:
             assert obj["status"]["ofALaterVersion"] == {"a": 1}, obj["metadata"]["name"]
 
 
+def test_a_revision_that_cannot_be_understood_is_left_as_it_is() -> None:
+    """A later version may hash inputs by another rule; what it made serves on until that version is back."""
+    objects = copy.deepcopy([o for o in recorded() if o["metadata"]["name"] != "fp8"])
+    for obj in objects:
+        if obj["kind"] == "ControllerRevision" and obj["metadata"]["name"].startswith("smol-h100"):
+            obj["data"]["artifacts"][2]["spec"]["inputs"]["keySchema"] = 2
+        if obj["metadata"]["name"] == "engine-553525fb412778b7b769" and obj["kind"] == "EngineArtifact":
+            obj["spec"]["inputs"]["keySchema"] = 2
+    world = world_of(objects)
+    before = {kind: _specs(world.find(kind)) for kind in KINDS}
+    world.run_everything()
+    for kind in KINDS:
+        now = _specs(world.find(kind))
+        for name, recorded_as in before[kind].items():
+            assert now[name] == recorded_as, f"{kind.kind} {name} was changed"
+    left = world.get(ENGINE_ARTIFACT, "engine-553525fb412778b7b769")
+    assert left is not None
+    assert left["status"]["phase"] == "Ready", "it is for the version that made it to judge"
+    smol = world.get(LLM_ENGINE, "smol")
+    assert smol is not None
+    stalled = next(c for c in smol["status"]["conditions"] if c["type"] == "Stalled")
+    assert stalled["reason"] == "LaterVersion"
+    assert "Upgrade the operator" in stalled["message"]
+
+
 def test_a_value_that_cannot_be_read_is_observed_anew() -> None:
     status = {"phase": "Hibernating", "attempt": 3, "conditions": [{"type": "Ready"}], "manifestDigest": "ab" * 32}
     read = read_status(EngineArtifactStatus, status)
