@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable
 
 from trtllm_operator.kube.errors import ApiError
@@ -40,10 +42,19 @@ def belongs(live: Obj) -> str:
     return f"belongs to {owner.get('kind')} {owner.get('name')} (uid {owner.get('uid')})"
 
 
+def content_digest(obj: Obj) -> str:
+    """Of what an immutable ConfigMap holds: kept by a cache in place of the content, which may be large."""
+    content = {field: obj.get(field) for field in ("immutable", "data", "binaryData")}
+    kept = obj.get("contentDigest")
+    return str(kept) if kept else hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
 def is_ours(live: Obj, desired: Obj, identity: Iterable[str]) -> bool:
     """Whether `live` is what `desired` means: it has the same controller, or none and the labels in `identity` that
     `desired` has. One without a controller is an orphan of ours (`kubectl delete --cascade=orphan`), or what several
-    owners share."""
+    owners share: what is immutable has to have the same content, too."""
+    if desired.get("immutable") and content_digest(live) != content_digest(desired):
+        return False
     there, wanted = controller_of(live), controller_of(desired)
     if there is not None:
         return wanted is not None and there.get("uid") == wanted.get("uid")

@@ -48,14 +48,16 @@ class Executor:
         taken: list[NameTakenError] = []
         try:
             for obj in actions.create:
-                await _unless_taken(self._create(dict(obj)), taken)
+                if not _mounts(obj, taken):
+                    await _unless_taken(self._create(dict(obj)), taken)
         except ApiError as error:
             if release is None or not error.is_namespace_terminating:
                 raise
             # No Job can run here any more; the volume goes with the namespace or is somebody else's.
             release = Release(release.left_behind)
         for obj in actions.apply:
-            await _unless_taken(self.applier.apply(dict(obj)), taken)
+            if not _mounts(obj, taken):
+                await _unless_taken(self.applier.apply(dict(obj)), taken)
         if actions.create and may_plan_again and not taken:
             return False
         if taken:
@@ -103,6 +105,13 @@ class Executor:
         else:
             # Its Jobs may be seen to go before it is.
             self.cache.put(resource, released)
+
+
+def _mounts(obj: Mapping[str, Any], taken: list[NameTakenError]) -> bool:
+    """Whether the Pods of a Job or Deployment would mount what somebody else has put under a name of ours."""
+    names = {error.name for error in taken if error.kind == "ConfigMap"}
+    volumes = ((obj.get("spec") or {}).get("template") or {}).get("spec", {}).get("volumes", ())
+    return any(volume.get("configMap", {}).get("name") in names for volume in volumes)
 
 
 async def _unless_taken(write: Awaitable[object], taken: list[NameTakenError]) -> None:

@@ -20,7 +20,7 @@ from ..catalog import Catalog, UnknownRelease
 from ..engines.runner_config_maps import SharedSnapshot
 from ..engines.snapshot import EngineSnapshot
 from ..kube.cache import Cache
-from ..kube.ownership import own
+from ..kube.ownership import content_digest, own
 from ..kube.resource import (
     CONFIG_MAP,
     CONTROLLER_REVISION,
@@ -36,7 +36,7 @@ from ..kube.resource import (
     Obj,
     Resource,
 )
-from ..objects import ARTIFACT, CHECK, ENGINE, FRONT, PARENT, REVISION, TARGET, Runner, label
+from ..objects import ARTIFACT, CHECK, ENGINE, FRONT, PARENT, REVISION, TARGET, Runner, label, runner_config_map
 from ..operator_config import OperatorConfig
 from ..planning.commands import trial_command
 from ..planning.keys import Mismatch, name_mismatch
@@ -70,6 +70,7 @@ def observe_engine(
     artifacts = _by_name(cache.find(ENGINE_ARTIFACT, namespace=namespace))
     mismatched = {name: why for name, artifact in artifacts.items() if (why := mismatch(artifact))}
     revisions = found(CONTROLLER_REVISION)
+    config_maps = cache.find(CONFIG_MAP, namespace=namespace)
     deployments, services = found(DEPLOYMENT), found(SERVICE)
     others = (o for kind in FRONT_KINDS for o in found(kind))
     return EngineSnapshot(
@@ -88,12 +89,19 @@ def observe_engine(
         ending=_ending(namespace, cache),
         nodes=tuple(cache.find(NODE)),
         claim=_store_claim(engine["spec"].get("storage"), namespace, cache),
-        config_maps=frozenset(_by_name(cache.find(CONFIG_MAP, namespace=namespace))),
+        config_maps=frozenset(c["metadata"]["name"] for c in config_maps if _is_runner_or_other(c, runner)),
         catalog=catalog,
         config=config,
         runner=runner,
         now=now,
     )
+
+
+def _is_runner_or_other(config_map: Obj, runner: Runner) -> bool:
+    """Not one that has the runner's name and another content."""
+    meta = config_map["metadata"]
+    wanted = runner_config_map(runner, meta["namespace"])
+    return meta["name"] != runner.config_map or content_digest(config_map) == content_digest(wanted)
 
 
 def observe_revisions(engine: Obj, cache: Cache) -> list[Obj]:

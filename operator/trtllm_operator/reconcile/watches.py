@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 from ..api import GROUP, VERSION, engineartifact, llmengine
 from ..artifacts.damage import damaged_artifacts
 from ..kube.cache import Cache
+from ..kube.ownership import content_digest
 from ..kube.resource import (
     CONFIG_MAP,
     CONTROLLER_REVISION,
@@ -64,7 +65,6 @@ WATCHES = (
 )
 INDEXED_LABELS = (ENGINE, ARTIFACT, PARENT, *CHAIN_LABELS.values())
 PRUNED = {
-    CONFIG_MAP: ("data", "binaryData"),
     JOB: ("spec.template",),
 }
 """What nobody here reads of kinds that come in numbers or are large."""
@@ -88,7 +88,12 @@ def reduced_claim(claim: Obj) -> Obj:
     return {"metadata": kept, "spec": {"accessModes": list(modes)}}
 
 
-REDUCED = {NODE: reduced_node, PERSISTENT_VOLUME_CLAIM: reduced_claim}
+def reduced_config_map(config_map: Obj) -> Obj:
+    """A ConfigMap with the digest of its content in place of it."""
+    return {"metadata": config_map["metadata"], "contentDigest": content_digest(config_map)}
+
+
+REDUCED = {CONFIG_MAP: reduced_config_map, NODE: reduced_node, PERSISTENT_VOLUME_CLAIM: reduced_claim}
 
 
 class Key(NamedTuple):

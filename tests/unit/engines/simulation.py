@@ -26,6 +26,7 @@ from trtllm_operator.kube.client import Call, Client
 from trtllm_operator.kube.errors import ApiError
 from trtllm_operator.kube.ownership import NameTakenError
 from trtllm_operator.kube.resource import (
+    CONFIG_MAP,
     CONTROLLER_REVISION,
     DEPLOYMENT,
     JOB,
@@ -43,7 +44,14 @@ from trtllm_operator.reconcile.observe import observe_artifact
 from trtllm_operator.reconcile.reader import Reader
 from trtllm_operator.reconcile.reconciler import Reconciler
 from trtllm_operator.reconcile.secret_reader import SecretReader
-from trtllm_operator.reconcile.watches import ENGINE_ARTIFACT, INDEXED_LABELS, LLM_ENGINE, RESOURCES, Key
+from trtllm_operator.reconcile.watches import (
+    ENGINE_ARTIFACT,
+    INDEXED_LABELS,
+    LLM_ENGINE,
+    RESOURCES,
+    Key,
+    reduced_config_map,
+)
 
 from ..artifacts.world import CONFIG, NOW, RUNNER, node
 
@@ -189,7 +197,7 @@ class World:
     was built since it was last taken away; `texts`: digest of the calibration texts on the claim."""
 
     def __init__(self) -> None:
-        self.cache = Cache(RESOURCES, indexed_labels=INDEXED_LABELS)
+        self.cache = Cache(RESOURCES, indexed_labels=INDEXED_LABELS, reduced={CONFIG_MAP: reduced_config_map})
         self.now = NOW
         self.version = 0
         self.writes = 0

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from trtllm_operator.engines.orphans import plan_end
-from trtllm_operator.kube.resource import CONTROLLER_REVISION, DEPLOYMENT, JOB, SERVICE, Obj
-from trtllm_operator.objects import ENGINE, MANAGED, TARGET, label
-from trtllm_operator.reconcile.watches import LLM_ENGINE
+from trtllm_operator.kube.resource import CONFIG_MAP, CONTROLLER_REVISION, DEPLOYMENT, JOB, SERVICE, Obj
+from trtllm_operator.objects import ENGINE, MANAGED, TARGET, label, runner_config_map
+from trtllm_operator.reconcile.watches import ENGINE_ARTIFACT, LLM_ENGINE
 
+from ..artifacts.world import RUNNER
 from ..stored.objects import recorded, world_of
 from .simulation import NAMESPACE, World, engine
 
@@ -138,6 +139,27 @@ def test_a_service_of_somebody_else_is_left_alone_and_said(theirs: dict[str, Any
     world.run_everything()
     assert is_ready(world, "smol")
     assert dict(world.served()).keys() == {"smol--a100", "smol--h100"}
+
+
+@pytest.mark.parametrize("immutable", [True, False])
+def test_a_runner_that_somebody_else_has_put_there_runs_nowhere(immutable: bool) -> None:
+    world = World()
+    genuine = runner_config_map(RUNNER, NAMESPACE)
+    forged = {**genuine, "immutable": immutable, "binaryData": {"runner.pyz": "ZXZpbA=="}}
+    world.cache.put(CONFIG_MAP, {**forged, "metadata": {**genuine["metadata"], "uid": "u", "resourceVersion": "1"}})
+    world.put(engine())
+    world.run_everything()
+    assert not [j for j in world.find(JOB) if RUNNER.config_map in str(j["spec"])]
+    assert not world.find(DEPLOYMENT)
+    found = world.find(ENGINE_ARTIFACT)
+    said = [c["message"] for a in found for c in a["status"]["conditions"] if c["reason"] == "NameTaken"]
+    assert any(f"ConfigMap {RUNNER.config_map} exists and was not made by this operator" in text for text in said)
+
+    there = world.get(CONFIG_MAP, RUNNER.config_map)
+    assert there is not None
+    world.delete(there)
+    world.run_everything()
+    assert is_ready(world, "smol")
 
 
 def test_revisions_are_let_go_for_the_garbage_collector() -> None:
