@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 
 from pydantic import ValidationError
 
-from ..api.engineartifact import Expectation
 from ..api.llmengine import LLMEngineSpec
 from ..api.markers import problems
-from ..api.stored import read_stored
 from ..artifacts.builders import MOST, Builder
 from ..artifacts.chain import policy
 from ..artifacts.damage import reports_of
@@ -126,7 +124,7 @@ def observe_artifact(
     artifact: Obj, cache: Cache, *, catalog: Catalog, config: OperatorConfig, runner: Runner, now: datetime
 ) -> Snapshot:
     namespace, name = artifact["metadata"]["namespace"], artifact["metadata"]["name"]
-    parent = _made_from(artifact, cache)
+    parent, builders = _made_from(artifact, cache), _builders(artifact, cache)
     mine = {ARTIFACT: name}
     jobs = own(cache.find(JOB, namespace=namespace, labels=mine), artifact["metadata"]["uid"])
     pods = cache.find(POD, namespace=namespace, labels=mine)
@@ -134,8 +132,8 @@ def observe_artifact(
         artifact=artifact,
         parent=parent,
         model=_made_from(parent, cache) if parent else None,
-        trial=_trial(artifact, catalog),
-        builders=_builders(artifact, cache),
+        trial=_trial(artifact, builders, catalog),
+        builders=builders,
         mismatch=mismatch(artifact),
         jobs=tuple(j for j in jobs if not label(j, CHECK)),
         checks=tuple(j for j in jobs if label(j, CHECK)),
@@ -184,13 +182,14 @@ def _made_from(artifact: Obj, cache: Cache) -> Obj | None:
     return found if found and mismatch(found) is None else None
 
 
-def _trial(artifact: Obj, catalog: Catalog) -> tuple[str, ...]:
-    if artifact["spec"].get("type") != "Engine":
+def _trial(artifact: Obj, builders: Iterable[Builder], catalog: Catalog) -> tuple[str, ...]:
+    """As the revisions of those who need it say which release it is of, whatever is in the shared object."""
+    expected = next((builder.expected for builder in builders if builder.expected), None)
+    if artifact["spec"].get("type") != "Engine" or expected is None:
         return ()
     try:
-        expected = read_stored(Expectation, artifact["spec"].get("expected") or {})
         return trial_command(expected, catalog.release(expected.release))
-    except (ValidationError, UnknownRelease):
+    except UnknownRelease:
         return ()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from trtllm_operator.artifacts.collection import FINALIZER
@@ -77,7 +79,7 @@ def test_a_squatter_that_is_deleted_takes_no_files_with_it() -> None:
 def test_the_trial_is_the_catalog_s_whatever_the_object_says() -> None:
     world = World()
     artifact = next(a for a in genuine() if a["spec"]["type"] == "Engine")
-    expected = {**artifact["spec"]["expected"], "trial": ["id"]}
+    expected = {**artifact["spec"]["expected"], "trial": ["id"], "tensorParallel": 2, "maxBatchSize": 1}
     squat(world, {**artifact, "spec": {**artifact["spec"], "expected": expected}})
     world.put(engine(targets=H100))
     world.run_everything()
@@ -87,3 +89,6 @@ def test_the_trial_is_the_catalog_s_whatever_the_object_says() -> None:
         build = job["spec"]["template"]["spec"]["initContainers"][1]["command"][-1]
         assert "/app/examples/run.py" in build
         assert '"id"' not in build
+        assert json.loads(build)["expected"] == artifact["spec"]["expected"], (
+            "verification is what the revision asks for"
+        )

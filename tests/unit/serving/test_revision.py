@@ -33,6 +33,15 @@ def test_the_name_of_a_known_wish_never_changes() -> None:
     assert name() == GOLDEN
 
 
+def test_engines_and_targets_that_are_written_alike_have_revisions_of_their_own() -> None:
+    gpu = SPEC["targets"][0]["gpu"]
+    names = set()
+    for engine, target in (("smol", "fp8-h100"), ("smol-fp8", "h100")):
+        spec = LLMEngineSpec.model_validate({**SPEC, "targets": [{"name": target, "gpu": gpu}]})
+        names.add(revision_name(engine, spec, spec.targets[0], MODEL))
+    assert len(names) == 2, "Deployments and ControllerRevisions are called like them"
+
+
 @pytest.mark.parametrize(
     "changes",
     [
