@@ -33,6 +33,7 @@ from ..kube.resource import (
     SERVICE_ACCOUNT,
     Obj,
     Resource,
+    controller_of,
 )
 from ..objects import ARTIFACT, CHECK, ENGINE, FRONT, PARENT, REVISION, TARGET, Runner, label, runner_config_map
 from ..operator_config import OperatorConfig
@@ -140,13 +141,22 @@ def observe_artifact(
         pods=tuple(pods),
         reports=reports_of(name, [*pods, *_users(artifact, cache)]),
         nodes=tuple(cache.find(NODE)),
-        referenced=bool(revisions_of(artifact, cache)),
+        referenced=any(_counts(revision, cache) for revision in revisions_of(artifact, cache)),
         ending=_ending(namespace, cache),
         claim_gone=_claim_gone(artifact, cache),
         config=config,
         runner=runner,
         now=now,
     )
+
+
+def _counts(revision: Obj, cache: Cache) -> bool:
+    """Whether a revision needs its artifacts: not one that outlives its LLMEngine for a moment, made by a pass that had
+    not seen the end of it. An orphan's servers run on."""
+    if controller_of(revision) is None:
+        return True
+    engine = cache.get(LLM_ENGINE, revision["metadata"]["namespace"], label(revision, ENGINE) or "")
+    return engine is not None and bool(own([revision], engine["metadata"]["uid"]))
 
 
 def _builders(artifact: Obj, cache: Cache) -> tuple[Builder, ...]:

@@ -162,6 +162,26 @@ def test_a_runner_that_somebody_else_has_put_there_runs_nowhere(immutable: bool)
     assert is_ready(world, "smol")
 
 
+def test_a_revision_that_outlives_its_engine_keeps_no_files() -> None:
+    """A pass that has not seen the end of the LLMEngine makes it anew, until the garbage collector comes."""
+    world = World()
+    gone = world.put(engine())
+    world.run_everything()
+    revisions = [dict(r) for r in world.find(CONTROLLER_REVISION)]
+    world.delete(gone)
+    for revision in revisions:
+        world.put(revision)
+    world.settle()
+    world.pass_time(4000)
+    for _ in range(6):
+        world.settle()
+        world.start_jobs()
+        for job in world.unfinished_jobs():
+            world.finish(job)
+    assert not world.find(ENGINE_ARTIFACT)
+    assert not world.published
+
+
 def test_revisions_are_let_go_for_the_garbage_collector() -> None:
     """It cannot do so itself where an earlier version wrote them."""
     revisions: list[Obj] = [{"metadata": {"ownerReferences": [{"uid": "u"}]}}, {"metadata": {}}]
