@@ -357,7 +357,7 @@ class TargetStatus(Status):
     wanted_revision: ShortString | None = None
     """Revision that the spec asks for."""
     served_revision: ShortString | None = None
-    """Revision the Service selects."""
+    """Revision that serves, which the Service selects; absent until all servers of one have answered."""
     served_artifact: ShortString | None = None
     """Engine artifact of the served revision."""
     served_model: ShortString | None = None
@@ -373,7 +373,7 @@ class TargetStatus(Status):
     kv_cache_tokens: Count | None = None
     """Tokens that the KV cache of a server of the served revision holds, as its log says."""
     replicas: Count | None = None
-    """Servers of the served revision that are wanted."""
+    """Servers of the served revision that run, whether they answer or not."""
     ready_replicas: Count | None = None
     """Servers of the served revision that answer."""
     service: ShortString | None = None

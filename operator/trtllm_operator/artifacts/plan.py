@@ -46,6 +46,8 @@ LOOK_AGAIN_SECONDS = 30
 """At an attempt that goes on: what its log and the cluster say of it does not come as an event of ours."""
 _LOOK_AGAIN = Actions(again_seconds=LOOK_AGAIN_SECONDS)
 NAME_MISMATCH = "NameMismatch"
+UNPUBLISHED_GRACE_SECONDS = 5
+"""How long a build goes on that nothing needs: long enough for a ControllerRevision that was deleted to be back."""
 READY, RECONCILING, STALLED, REFERENCED = "Ready", "Reconciling", "Stalled", "Referenced"
 
 
@@ -428,7 +430,7 @@ def _status(seen: Snapshot, before: EngineArtifactStatus, outcome: _Outcome) -> 
             "Needed" if seen.referenced else "Unneeded",
             ""
             if seen.referenced
-            else f"nothing needs it; removed, files and all, {seen.config.artifact_grace_seconds} s after this changed",
+            else f"nothing needs it; removed, files and all, {_grace_seconds(seen, before)} s after this changed",
         ),
     )
     kept = before.model_dump(exclude={"conditions", "observed_generation", "phase", "reason", "progress"})
@@ -450,4 +452,10 @@ def _grace_left_seconds(seen: Snapshot, status: EngineArtifactStatus) -> float |
     if referenced is None or referenced.status == "True":
         return None
     since = datetime.fromisoformat(referenced.last_transition_time)
-    return (since + timedelta(seconds=seen.config.artifact_grace_seconds) - seen.now).total_seconds()
+    return (since + timedelta(seconds=_grace_seconds(seen, status)) - seen.now).total_seconds()
+
+
+def _grace_seconds(seen: Snapshot, status: EngineArtifactStatus) -> int:
+    """What is published is kept for the way back. What is not is a build that works for nobody."""
+    grace = seen.config.artifact_grace_seconds
+    return grace if status.manifest_digest else min(grace, UNPUBLISHED_GRACE_SECONDS)

@@ -51,6 +51,24 @@ class Cluster:
         head = {"apiVersion": resource.api_version, "kind": resource.kind}
         return [head | item for item in self._get(resource, resource.path(namespace), query)["items"]]
 
+    def annotate(self, resource: Resource, namespace: str, name: str, annotations: dict[str, str]) -> None:
+        """Set annotations of one object. Raises CliError."""
+        path, body = resource.path(namespace, name), {"metadata": {"annotations": annotations}}
+        header = {"Content-Type": "application/merge-patch+json"}
+        try:
+            request = self._client.param_serialize(
+                "PATCH", path, header_params=header, body=body, auth_settings=["BearerToken"]
+            )
+            answer = self._client.call_api(*request, _request_timeout=TIMEOUT_SECONDS)
+            answer.read()
+        except self._errors as error:
+            raise CliError(f"the cluster can't be reached: {error}", UNREACHABLE) from None
+        if answer.status == 404:
+            raise CliError(f"there is no {resource.kind} {name} in namespace {namespace}")
+        if answer.status >= 400:
+            why = f"HTTP {answer.status} {answer.reason}"
+            raise CliError(f"the cluster refuses to change {resource.kind} {name}: {why}", UNREACHABLE)
+
     def _get(self, resource: Resource, path: str, query: list[tuple[str, str]]) -> Obj:
         try:
             request = self._client.param_serialize("GET", path, query_params=query, auth_settings=["BearerToken"])

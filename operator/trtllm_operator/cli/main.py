@@ -178,6 +178,22 @@ def why(
     _run(command)
 
 
+@app.command()
+def restart(
+    name: Annotated[str, typer.Argument(help="LLMEngine.")],
+    target: Annotated[str | None, typer.Option("--target", help="One target alone.")] = None,
+    namespace: Namespace = None,
+) -> None:
+    """Restart the servers of an LLMEngine: each new one starts before an old one ends, where a GPU is free."""
+
+    def command() -> int:
+        from .restart import restart as restart_servers
+
+        return restart_servers(name, target, namespace)
+
+    _run(command)
+
+
 @app.command("why-rebuild")
 def why_rebuild(
     before: Annotated[

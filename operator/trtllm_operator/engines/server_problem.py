@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 
 from ..api.llmengine import Rollout
 from ..artifacts.attempt import volume_problem
 from ..artifacts.placement import ending_on, obstacles, requests
-from ..objects import REVISION, TARGET, Obj, label
+from ..objects import REVISION, Obj, label
 from ..pods import is_over, waits_for_volumes
 from ..serving.health import Problem, problem
 from ..serving.revision import Revision, read_revision
@@ -27,6 +28,20 @@ def server_problem(seen: EngineSnapshot, revision: Revision, rollout: Rollout, s
         if waits_for_volumes(pod) and (said := seen.volume_events.get(pod["metadata"]["uid"])):
             return Problem("VolumeUnavailable", volume_problem(pod["spec"]["nodeName"], said), stalled=False)
     return None
+
+
+def waits_for_gpu_since(seen: EngineSnapshot, revision: str) -> list[datetime]:
+    """When the scheduler began to find no free GPU, for each Pod of a revision that waits for one."""
+    out: list[datetime] = []
+    for pod in seen.pods:
+        conditions: list[Obj] = (pod.get("status") or {}).get("conditions") or []
+        found: Obj = next((c for c in conditions if c["type"] == "PodScheduled"), {})
+        if label(pod, REVISION) != revision or found.get("status") != "False" or "deletionTimestamp" in pod["metadata"]:
+            continue
+        if obstacles(pod, seen.nodes, str(found.get("message", ""))).reason == WAITING_FOR_GPU:
+            since = found.get("lastTransitionTime") or pod["metadata"].get("creationTimestamp")
+            out += [datetime.fromisoformat(since)] if since else []
+    return out
 
 
 def _explained(
@@ -55,14 +70,7 @@ def gpu_holders(seen: EngineSnapshot, revision: Revision, rollout: Rollout, sele
     old = seen.revisions.get(selected or "")
     if reason != WAITING_FOR_GPU or old is None or not share_gpus(read_revision(old), revision):
         return ""
-    holders = [
-        p
-        for p in seen.pods
-        if label(p, REVISION) == selected
-        and label(p, TARGET) == revision.target
-        and "nodeName" in p["spec"]
-        and not is_over(p)
-    ]
+    holders = [p for p in seen.pods if label(p, REVISION) == selected and "nodeName" in p["spec"] and not is_over(p)]
     if not holders:
         return ""
     gpus = sum(int(amount) for p in holders for name, amount in requests(p).items() if name.startswith("nvidia.com/"))

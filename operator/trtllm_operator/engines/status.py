@@ -13,7 +13,6 @@ from ..planning.expansion import ConcreteTarget
 from ..serving.health import Problem
 from ..serving.kv_cache import difference
 from ..serving.revision import Revision, read_revision
-from .services import service_of
 from .snapshot import EngineSnapshot
 from .wanted import Wait
 
@@ -59,6 +58,10 @@ class TargetOutcome:
     served_deployment: Obj | None
     served_artifact: str | None
     server_problem: Problem | None
+    restarting: str = ""
+    """What to say of servers that restart."""
+    note: str = ""
+    """What to say beside the message while the target is not ready."""
 
     @property
     def target(self) -> Target:
@@ -81,18 +84,26 @@ class TargetOutcome:
             return self.missing.reason
         if self.concrete.absent:
             return NO_MATCHING_NODE
-        return self.server_problem.reason if self.server_problem else "StartingServers"
+        if self.server_problem:
+            return self.server_problem.reason
+        return "Restarting" if self.restarting else "StartingServers"
 
     @property
     def message(self) -> str:
         if self.ready:
             return ""
+        return f"{self._message}; {self.note}" if self.note else self._message
+
+    @property
+    def _message(self) -> str:
         if self.missing:
             return self.missing.message
         if self.concrete.absent:
             return f"no server can start: {self.concrete.absent}"
         if self.server_problem:
             return self.server_problem.message
+        if self.restarting:
+            return self.restarting
         status = (self.deployment or {}).get("status", {})
         return f"{status.get('readyReplicas', 0)} of {self.target.replicas} servers are ready"
 
@@ -206,9 +217,9 @@ def _target_status(seen: EngineSnapshot, before: LLMEngineStatus, outcome: Targe
         served_artifact=outcome.served_artifact,
         **_served_limits(seen, outcome),
         kv_cache_tokens=tokens,
-        replicas=outcome.target.replicas,
+        replicas=served.get("replicas", 0),
         ready_replicas=served.get("readyReplicas", 0),
-        service=service_of(seen, outcome.target.name),
+        service=seen.service_name(outcome.target.name),
         reason=outcome.reason,
         message=outcome.message or None,
         plan=_plan_status(revision, tokens if outcome.served == revision.name else None) if revision else None,

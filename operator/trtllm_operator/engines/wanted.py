@@ -32,7 +32,6 @@ from ..serving.revision import Revision, bound_name, read_revision, revision_nam
 from ..serving.triton import Server, pod_labels, pod_template
 from ..storage import Access
 from .calibration import Texts, is_overtaken
-from .services import service_of
 from .snapshot import EngineSnapshot
 
 _LOOK_AGAIN = Actions(again_seconds=LOOK_AGAIN_SECONDS)
@@ -269,12 +268,11 @@ def _passing(spec: LLMEngineSpec, facts: ModelFacts, release: Release, one: Conc
 def _unsupported(seen: EngineSnapshot, concrete: ConcreteTarget, plan: TargetPlan) -> Wait:
     """One class of several cannot run what the spec asks for. What serves there stays, and then a person has to act."""
     problems = "; ".join(map(str, plan.errors))
-    service = service_of(seen, concrete.name)
-    if service not in seen.services:
+    if seen.service_of(concrete.name) is None:
         return Wait("Unsupported", problems, skipped=True)
     served = (
         f"what an earlier spec built there goes on serving; let target {concrete.spec_target} select other GPUs, or "
-        f"delete the Service {service}, to let it go"
+        f"delete the Service {seen.service_name(concrete.name)}, to let it go"
     )
     return Wait("Unsupported", f"{problems}; {served}", stalled=True)
 

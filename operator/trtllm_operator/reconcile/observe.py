@@ -83,6 +83,7 @@ def observe_engine(
         mismatched=mismatched,
         deployments=_by_name([d for d in deployments if not label(d, FRONT)]),
         services=_by_name([s for s in services if not label(s, FRONT)]),
+        budgets=_by_name([b for b in found(POD_DISRUPTION_BUDGET) if not label(b, FRONT)]),
         front=tuple(o for o in (*deployments, *services, *others) if label(o, FRONT)),
         pods=tuple(p for p in pods if REVISION in p["metadata"]["labels"]),
         ending=_ending(namespace, cache),

@@ -76,7 +76,7 @@ class Reconciler:
             runner=self.runner,
             now=self.now(),
         )
-        seen = await self.secrets.look_for_inspection(seen)
+        seen = await self.secrets.look_for_servers(await self.secrets.look_for_inspection(seen))
         seen = await self.reader.read_kv_cache_tokens(seen)
         return plan_engine(await self.reader.read_volume_events(seen))
 

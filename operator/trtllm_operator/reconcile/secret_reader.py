@@ -20,7 +20,8 @@ from ..kube.client import Client
 from ..kube.errors import ApiError
 from ..kube.resource import SECRET, SERVICE_ACCOUNT
 from ..objects import ATTEMPT, JOBS_ACCOUNT, Obj, label
-from ..pods import pods_of
+from ..pods import container_statuses, pods_of
+from ..serving.given_up import read_given_up
 
 STAND_SECONDS = 10
 """How long what was seen stands. Shorter than LOOK_AGAIN_SECONDS, so that each of those looks is a look."""
@@ -59,9 +60,19 @@ class SecretReader:
             return seen
         return replace(seen, secrets=await self._look(seen.engine, named_secrets(inspection_policy(seen.spec))))
 
+    async def look_for_servers(self, seen: EngineSnapshot) -> EngineSnapshot:
+        """The snapshot with the Secrets of servers, where some have failed or were given up."""
+        failing = any(read_given_up(d) for d in seen.deployments.values()) or any(map(_fails, seen.pods))
+        if not isinstance(seen.spec, LLMEngineSpec) or not failing:
+            return seen
+        s3 = seen.spec.storage.s3
+        names = (s3.credentials_secret_ref.name,) if s3 and s3.credentials_secret_ref else ()
+        return replace(seen, server_secrets=await self._look(seen.engine, names))
+
     async def _look(self, owner: Obj, names: tuple[str, ...]) -> Secrets:
         meta, now = owner["metadata"], self.clock()
-        when, seen = self._seen.get((meta["uid"], names), (-float("inf"), Secrets()))
+        key = meta["uid"], names
+        when, seen = self._seen.get(key, (-float("inf"), Secrets()))
         if now - when < STAND_SECONDS:
             return seen
         named = await self._versions(meta["namespace"], names)
@@ -71,9 +82,9 @@ class SecretReader:
             pull=None if pull is None else digest(pull),
             missing=tuple(name for name, version in (named or {}).items() if version is None),
         )
-        self._seen[meta["uid"], names] = (now, seen)
-        for key in [key for key, (at, _) in self._seen.items() if now - at > _FORGET_SECONDS]:
-            del self._seen[key]
+        self._seen[key] = (now, seen)
+        for old in [old for old, (at, _) in self._seen.items() if now - at > _FORGET_SECONDS]:
+            del self._seen[old]
         return seen
 
     async def _versions(self, namespace: str, names: Iterable[str]) -> dict[str, str | None] | None:
@@ -102,6 +113,10 @@ def _is_stuck_on_secret(seen: Snapshot, job: Obj) -> bool:
     around = attempt.Surroundings(seen.nodes, seen.now, seen.observations.job_events, seen.observations.volume_events)
     state = attempt.read(job, pods, around)
     return isinstance(state, attempt.Waiting) and KINDS[state.reason].secrets is not None
+
+
+def _fails(pod: Obj) -> bool:
+    return any(s.get("restartCount") or s.get("state", {}).get("waiting") for s in container_statuses(pod))
 
 
 def _runs(pods: Iterable[Obj]) -> bool:

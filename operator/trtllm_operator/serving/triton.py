@@ -175,11 +175,21 @@ def probes(weights_bytes_total: int) -> dict[str, Any]:
 
 
 def deployment(
-    owner: Obj, revision: Revision, replicas: int, annotations: Mapping[str, str] | None = None
+    owner: Obj,
+    revision: Revision,
+    replicas: int,
+    *,
+    annotations: Mapping[str, str] | None = None,
+    restarts: Mapping[str, str] | None = None,
+    surge: bool = False,
 ) -> dict[str, Any]:
-    """One per revision. Its Pods are all alike, so the strategy matters only when a person edits the Deployment."""
+    """One per revision. `restarts` are annotations of its Pods: others than they carry have them replaced, each new one
+    after an old one ended, or with `surge` before it does."""
     meta = owner["metadata"]
     labels = pod_labels(meta["name"], revision.target, revision.name)
+    template = dict(revision.template)
+    if restarts:
+        template["metadata"] = {**template["metadata"], "annotations": dict(restarts)}
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -193,15 +203,18 @@ def deployment(
         "spec": {
             "replicas": replicas,
             "revisionHistoryLimit": 0,
-            "progressDeadlineSeconds": _progress_deadline_seconds(revision.template),
-            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
+            "progressDeadlineSeconds": progress_deadline_seconds(revision.template),
+            "strategy": {
+                "type": "RollingUpdate",
+                "rollingUpdate": {"maxSurge": int(surge), "maxUnavailable": int(not surge)},
+            },
             "selector": {"matchLabels": {REVISION: revision.name}},
-            "template": revision.template,
+            "template": template,
         },
     }
 
 
-def _progress_deadline_seconds(template: Mapping[str, Any]) -> int:
+def progress_deadline_seconds(template: Mapping[str, Any]) -> int:
     """Beyond the time that the start-up probe of a revision's own template allows."""
     probe = template["spec"]["containers"][0]["startupProbe"]
     budget_seconds = int(probe["periodSeconds"]) * int(probe["failureThreshold"])

@@ -11,7 +11,7 @@ import pytest
 from trtllm_operator.actions import Actions
 from trtllm_operator.api.engineartifact import EngineArtifactSpec
 from trtllm_operator.artifacts.jobs import policy_hash
-from trtllm_operator.artifacts.plan import Snapshot, plan
+from trtllm_operator.artifacts.plan import UNPUBLISHED_GRACE_SECONDS, Snapshot, plan
 
 from .world import (
     CONFIG,
@@ -239,14 +239,22 @@ def test_a_deadline_is_not_repeated() -> None:
     assert "spec.build.timeoutSeconds" in condition(made, "Stalled")["message"]
 
 
-def test_an_artifact_that_nothing_needs_is_deleted_after_its_grace_time_and_not_before() -> None:
+@pytest.mark.parametrize(
+    ("published", "grace_seconds"), [(True, CONFIG.artifact_grace_seconds), (False, UNPUBLISHED_GRACE_SECONDS)]
+)
+def test_an_artifact_that_nothing_needs_is_deleted_after_its_grace_time_and_not_before(
+    published: bool, grace_seconds: int
+) -> None:
+    """What is published is kept for the way back; a build is stopped."""
     artifact = engine_artifact()
+    if published:
+        artifact = {**artifact, "status": {"manifestDigest": "ab" * 32, "sizeBytes": 1, "phase": "Ready"}}
     first = plan(snapshot(artifact=artifact, referenced=False, nodes=()))
     assert first.delete == ()
-    assert first.again_seconds == pytest.approx(CONFIG.artifact_grace_seconds)
+    assert first.again_seconds == pytest.approx(grace_seconds)
     since = {**dict(first.status)}
     since["conditions"] = [
-        {**c, "lastTransitionTime": stamp(CONFIG.artifact_grace_seconds)} if c["type"] == "Referenced" else c
+        {**c, "lastTransitionTime": stamp(grace_seconds)} if c["type"] == "Referenced" else c
         for c in first.status["conditions"]
     ]
     late = plan(snapshot(artifact={**artifact, "status": since}, referenced=False, nodes=()))

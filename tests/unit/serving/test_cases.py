@@ -75,5 +75,8 @@ def test_c92_deadlines_of_engines_that_load_within_minutes_are_as_they_were() ->
 @pytest.mark.parametrize("replicas", [1, 4])
 def test_c88_within_a_deployment_no_server_waits_for_the_gpu_of_another(replicas: int) -> None:
     template = {"spec": {"containers": [probes(GIB)]}}
-    strategy = deployment(OWNER, Revision("chat-h100-1", "h100", (), template, {}), replicas)["spec"]["strategy"]
+    revision = Revision("chat-h100-1", "h100", (), template, {})
+    strategy = deployment(OWNER, revision, replicas)["spec"]["strategy"]
     assert strategy == {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
+    where_one_is_free = deployment(OWNER, revision, replicas, surge=True)["spec"]["strategy"]
+    assert where_one_is_free == {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
