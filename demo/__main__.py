@@ -18,7 +18,7 @@ from testbed.progress import PROGRESS
 
 from . import client, questions
 from .follow import StalledError, until_drained, until_ready
-from .kubectl import Kubectl, KubectlError, WaitedTooLong
+from .kubectl import Kubectl, KubectlError, WaitedTooLong, condition, wait_for
 from .stack import make_namespace, reference, remove_namespace, up
 
 NAMESPACE, NAME = "demo", "smollm2"
@@ -56,11 +56,15 @@ def _demo() -> None:
     PROGRESS.say(f"Ready {took:.1f} s after kubectl apply")
     for target in targets:
         _ask(kubectl, target)
+    _ask_endpoint(kubectl)
 
-    client.start(kubectl, reference(stack.images["operator"]), [f"{NAME}--{target}" for target in targets])
+    asked = [*(f"{NAME}--{target}" for target in targets), f"openai:{NAME}"]
+    client.start(kubectl, reference(stack.images["operator"]), asked)
     changed = copy.deepcopy(manifest)
     changed["spec"]["budgets"]["maxSeqLen"] = 1536
-    PROGRESS.say("A client asks both targets all the time. budgets.maxSeqLen: 2048 -> 1536, applied again:")
+    PROGRESS.say(
+        "A client asks both targets and the endpoint all the time. budgets.maxSeqLen: 2048 -> 1536, applied again:"
+    )
     kubectl.apply(changed)
     took = until_ready(kubectl, NAME)
     PROGRESS.say(f"rebuilt and switched {took:.1f} s after the change")
@@ -71,6 +75,7 @@ def _demo() -> None:
     failed = sum(c["failed"] for c in counted.values())
     for service, c in counted.items():
         PROGRESS.say(f"  {service}: {c['answered']} answered, {c['failed']} failed {c['lastFailure']}")
+    _ask_endpoint(kubectl)
     _tables(kubectl)
     if failed:
         raise WaitedTooLong(f"{failed} requests failed during the switch")
@@ -89,6 +94,17 @@ def _ask(kubectl: Kubectl, target: str) -> None:
         PROGRESS.say(
             f"  {target}, {how}: {QUESTION} -> {''.join(pieces).strip()!r} ({len(pieces)} pieces, {seconds:.1f} s)"
         )
+
+
+def _ask_endpoint(kubectl: Kubectl) -> None:
+    def missing() -> str | None:
+        found = condition(kubectl.get("llmengine", NAME), "FrontAvailable")
+        return None if found.get("status") == "True" else str(found.get("message"))
+
+    wait_for("the endpoint", missing, limit_seconds=120)
+    with kubectl.port_forward(f"service/{NAME}", 80) as local_port:
+        pieces = list(questions.by_openai(local_port, NAME, QUESTION))
+    PROGRESS.say(f"  endpoint, openai client: {QUESTION} -> {''.join(pieces).strip()!r} ({len(pieces)} pieces)")
 
 
 def _tables(kubectl: Kubectl) -> None:

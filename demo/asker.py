@@ -1,6 +1,8 @@
-"""Runs in a Pod: asks every target's Service all the time and counts. Standard library only.
+"""Runs in a Pod: asks every Service all the time and counts. Standard library only.
 
-    python3 asker.py SERVICE ...
+    python3 asker.py SERVICE ... openai:SERVICE ...
+
+A target's Service is asked over a new connection each time, an endpoint over one that is kept.
 
 One line of JSON a second: {"service": {"answered": n, "failed": m, "lastFailure": "..."}, ...}.
 """
@@ -39,15 +41,40 @@ def ask(service: str) -> None:
         connection.close()
 
 
+class Endpoint:
+    """Asks an OpenAI endpoint over one connection, as clients with a pool do."""
+
+    def __init__(self, service: str) -> None:
+        self._connection = http.client.HTTPConnection(service, 80, timeout=60)
+        self._body = json.dumps(
+            {"model": service, "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 3, "temperature": 0}
+        )
+
+    def __call__(self, _service: str) -> None:
+        try:
+            self._connection.request("POST", "/v1/chat/completions", self._body, {"Content-Type": "application/json"})
+            response = self._connection.getresponse()
+            body = response.read()
+        except Exception:
+            self._connection.close()  # the next question opens it again
+            raise
+        if response.status != 200:
+            raise RuntimeError(f"HTTP {response.status} {body.decode()}")
+        if not json.loads(body)["choices"][0]["message"]["content"].strip():
+            raise RuntimeError("an empty answer")
+
+
 class Counter(threading.Thread):
     def __init__(self, service: str) -> None:
         super().__init__(daemon=True)
+        kind, _, name = service.rpartition(":")
+        self.ask = Endpoint(name) if kind else ask
         self.service, self.answered, self.failed, self.last_failure = service, 0, 0, ""
 
     def run(self) -> None:
         while True:
             try:
-                ask(self.service)
+                self.ask(self.service)
             except Exception as error:
                 self.failed += 1
                 self.last_failure = f"{type(error).__name__}: {error}"

@@ -1,4 +1,4 @@
-"""Asking a served model, over Triton's HTTP stream and over its gRPC stream."""
+"""Asking a served model: through its OpenAI endpoint, and over Triton's own HTTP and gRPC streams."""
 
 from __future__ import annotations
 
@@ -10,11 +10,27 @@ from typing import Any
 
 import numpy as np
 import tritonclient.grpc as grpcclient
+from openai import OpenAI
 
 MODEL = "ensemble"
 CHAT = "<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n"
 END_OF_ANSWER = 2
 """Token <|im_end|> of SmolLM2."""
+
+
+def by_openai(port: int, model: str, question: str, *, max_tokens: int = 32, host: str = "127.0.0.1") -> Iterator[str]:
+    """The answer in pieces, by the official OpenAI client."""
+    with OpenAI(base_url=f"http://{host}:{port}/v1", api_key="none", max_retries=0, timeout=120) as client:
+        stream = client.chat.completions.create(
+            model=model,
+            messages=[{"role": "user", "content": question}],
+            max_tokens=max_tokens,
+            temperature=0,
+            stream=True,
+        )
+        for chunk in stream:
+            if chunk.choices and (text := chunk.choices[0].delta.content):
+                yield text
 
 
 def by_http(port: int, question: str, *, max_tokens: int = 32, host: str = "127.0.0.1") -> Iterator[str]:
