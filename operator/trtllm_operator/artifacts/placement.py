@@ -33,7 +33,7 @@ def obstacles(pod: Obj, nodes: Iterable[Obj], scheduler_says: str) -> Obstacles:
     asked = requests(pod)
     by_obstacle: dict[str, list[str]] = {}
     for node in nodes:
-        by_obstacle.setdefault(_first(pod, node, asked) or "", []).append(str(node["metadata"]["name"]))
+        by_obstacle.setdefault(_first_of(pod, node, asked) or "", []).append(str(node["metadata"]["name"]))
     fitting = by_obstacle.pop("", [])
     why = "; ".join(f"{_listed(names)}: {obstacle}" for obstacle, names in sorted(by_obstacle.items()))
     said = f" (the scheduler says: {scheduler_says})" if scheduler_says else ""
@@ -89,6 +89,14 @@ def _request(container: Obj, resource: str) -> Decimal:
     given = container.get("resources") or {}
     found = (given.get("requests") or {}).get(resource, (given.get("limits") or {}).get(resource))
     return Decimal(0) if found is None else quantity(found)
+
+
+def _first_of(pod: Obj, node: Obj, asked: Mapping[str, Decimal]) -> str | None:
+    """Of a node that is not described as nodes are, that: it must not keep the others from being told."""
+    try:
+        return _first(pod, node, asked)
+    except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError):
+        return "its labels or its status cannot be read"
 
 
 def _first(pod: Obj, node: Obj, asked: Mapping[str, Decimal]) -> str | None:

@@ -86,7 +86,20 @@ class GpuNode:
 
 
 def read_node(node: Obj) -> GpuNode:
-    """What a node's labels and status say. Without a status (labels alone) it counts as ready and complete."""
+    """What a node's labels and status say. Without a status (labels alone) it counts as ready and complete.
+
+    Never raises: all LLMEngines read all nodes, and whoever labels one must not stop the others.
+    """
+    try:
+        return _read_node(node)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        meta = node.get("metadata") if isinstance(node, Mapping) else None
+        name = str(meta.get("name", "")) if isinstance(meta, Mapping) else ""
+        problem = f"has labels or a status that describe no GPU: see its labels {PRODUCT_LABEL} and {MAJOR_LABEL}"
+        return GpuNode(name=name, labels={}, taints=(), offers=(), problem=problem, obstacle=None)
+
+
+def _read_node(node: Obj) -> GpuNode:
     labels: Mapping[str, str] = node["metadata"].get("labels") or {}
     spec, status = node.get("spec") or {}, node.get("status") or {}
     offers, problem = _offers(labels, _gpu_resources(status.get("allocatable")))

@@ -11,8 +11,11 @@ FILL_TEMPLATE = "/app/tools/fill_template.py"
 """Where NVIDIA's images hold them, in every release that serves engines."""
 MODEL_NAME = "ensemble"
 """The model that clients call."""
-PIPELINE_INSTANCES = 2
-"""Processes that tokenize, and as many that detokenize: quick next to the engine, about 50 MB of memory apiece."""
+PREPROCESSING_INSTANCES = 2
+"""Processes that tokenize: quick next to the engine, about 50 MB of memory apiece."""
+POSTPROCESSING_INSTANCES = 1
+"""Processes that detokenize. With two, successive pieces of one stream go to either and overtake each other
+(triton-inference-server/tensorrtllm_backend#614)."""
 
 
 def template_values(
@@ -30,14 +33,14 @@ def template_values(
         "preprocessing": {
             "tokenizer_dir": tokenizer,
             "triton_max_batch_size": batch,
-            "preprocessing_instance_count": str(PIPELINE_INSTANCES),
+            "preprocessing_instance_count": str(PREPROCESSING_INSTANCES),
             "add_special_tokens": "false",
             **queue,
         },
         "postprocessing": {
             "tokenizer_dir": tokenizer,
             "triton_max_batch_size": batch,
-            "postprocessing_instance_count": str(PIPELINE_INSTANCES),
+            "postprocessing_instance_count": str(POSTPROCESSING_INSTANCES),
             "skip_special_tokens": "true",
         },
         "tensorrt_llm": {

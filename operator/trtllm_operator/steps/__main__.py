@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..runner.report import StepError, run_step, stop_on_sigterm
+from .credentials import redact, redacted
 
 _STEPS = {
     **dict.fromkeys(("inspect", "fetch"), "model"),
@@ -35,7 +36,16 @@ def main(arguments: list[str] | None = None) -> int:
         except ValueError as error:
             raise StepError("SpecInvalid", f"--spec is not JSON: {error}") from None
         module = import_module(f".{_STEPS[options.step]}", __package__)
-        result: dict[str, Any] = getattr(module, options.step)(spec)
+        try:
+            result: dict[str, Any] = getattr(module, options.step)(spec)
+        except StepError as error:
+            raise redacted(error) from None
+        except OSError:
+            raise  # told by its number and file alone
+        except Exception as error:
+            # A library's words may hold what it was given, also in the errors that led to this one.
+            said = redact(f"{type(error).__name__}: {error}")
+            raise StepError("Internal", f"the step failed with an internal error: {said}") from None
         return result
 
     return run_step(step, options.termination_log)

@@ -16,6 +16,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from ..runner.report import StepError
+from .credentials import read_credential
 
 ACCESS_KEY, SECRET_KEY, SESSION_TOKEN = "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"
 CA_FILE = "ca.crt"
@@ -308,10 +309,9 @@ class _Secret:
         return found
 
     def optional(self, key: str) -> str | None:
-        try:
-            return (self._directory / key).read_text().strip() or None
-        except OSError:
-            return None
+        path = self._directory / key
+        source = f"{key} of the Secret that {self._field}.credentialsSecretRef names"
+        return read_credential(path, "StorageRefused", source) if path.exists() else None
 
     @property
     def ca(self) -> str | None:

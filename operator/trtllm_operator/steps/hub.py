@@ -28,6 +28,7 @@ from ..planning.report import TensorHeader
 from ..runner.manifest import sha256
 from ..runner.report import StepError, is_disk_full
 from ..runner.volume import disk_full
+from .credentials import read_credential
 from .store import Meter
 
 TOKEN_PATH = "HF_TOKEN_PATH"  # noqa: S105 (the name of a variable that holds a path)
@@ -232,12 +233,8 @@ def _read_token() -> str | None:
     where = os.environ.get(TOKEN_PATH)
     if not where:
         return None
-    try:
-        token = Path(where).read_text().strip()
-    except OSError as error:
-        raise StepError(
-            "DownloadRefused", f"the token cannot be read ({error.strerror}): check {_TOKEN_FIELD}"
-        ) from None
+    source = f"the token of the Secret and key that {_TOKEN_FIELD} names"
+    token = read_credential(Path(where), "DownloadRefused", source)
     if not token:
         raise StepError("DownloadRefused", f"the token is empty: check the Secret and key that {_TOKEN_FIELD} names")
     return token
