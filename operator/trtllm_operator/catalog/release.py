@@ -54,6 +54,7 @@ class Format:
     quant_algo: str | None
     weight_bits: int | None
     group_size: int | None
+    group_sizes: tuple[int, ...]
     scale_bytes_per_group: int
     scale_bytes_per_output_channel: int
     tool: Tool

@@ -78,13 +78,16 @@ class FormatEntry(Entry):
     weight_bits: Annotated[int, Field(gt=0)] | None
     """Of a quantized element; null: not quantized."""
     group_size: Annotated[int, Field(gt=0)] | None = None
+    group_sizes: tuple[int, ...] = ()
+    """Group sizes that an engine can be built with; empty: all that the API takes."""
     scale_bytes_per_group: Annotated[int, Field(ge=0)] = 2
     scale_bytes_per_output_channel: Annotated[int, Field(ge=0)] = 0
     tool: Tool
     arguments: tuple[str, ...]
     families: tuple[str, ...] = ()
     """Families it is limited to; empty: those whose entry names it, or all when the tool is convert."""
-    paged_context_fmha_with_fp8_kv_cache: bool = False
+    paged_context_fmha_with_fp8_kv_cache: dict[Line, bool] = {}
+    """Whether the builder keeps paged context FMHA beside an FP8 KV cache, by line."""
     compute_capabilities: dict[Line, tuple[ComputeCapability, ...]]
     unproven: tuple[ComputeCapability, ...] = ()
     """Where one document lists it and another does not."""

@@ -228,9 +228,8 @@ def _quantize(spec: LLMEngineSpec, precision: ResolvedPrecision, command: Comman
         *_calibration(spec),
         ("--batch_size", 1),
         ("--device", "cuda"),
-        ("--export_format", "tensorrt_llm"),
     ]
-    return _line(command, arguments, optional=frozenset({"--export_format", "--device"}))
+    return _line(command, arguments, optional=frozenset({"--device"}))
 
 
 def _calibration(spec: LLMEngineSpec) -> list[tuple[str, str | int | None]]:

@@ -129,17 +129,30 @@ def _mlp_problem(facts: ModelFacts, precision: ResolvedPrecision, tensor: int) -
     widths = [("intermediate size", facts.intermediate_size)]
     if group is not None:
         widths.append(("attention width", attention))
+        if precision.source is None and precision.format is not None and precision.format.tool == "quantize":
+            # ModelOpt's export holds the inputs of column layers to it as well, divided by TP.
+            widths.append(("hidden size", facts.hidden_size))
     for name, width in widths:
         if width % tensor:
             return f"{name} {width} does not divide by {tensor} (rest {width % tensor})"
         if group is not None and width // tensor % group:
             share = f"{width / tensor / group:.2f}".rstrip("0").rstrip(".")
             half = group // 2
-            smaller = "; precision.groupSize 64 divides it" if group == 128 and not width // tensor % half else ""
+            smaller = (
+                "; precision.groupSize 64 divides it"
+                if _may_halve(precision, group) and not width // tensor % half
+                else ""
+            )
             return (
                 f"{name} {width} / TP {tensor} / group size {group} = {share} is not a whole number of groups{smaller}"
             )
     return None
+
+
+def _may_halve(precision: ResolvedPrecision, group: int) -> bool:
+    if group != 128 or precision.source is not None or precision.format is None:
+        return False
+    return not precision.format.group_sizes or group // 2 in precision.format.group_sizes
 
 
 def _group_size(facts: ModelFacts, precision: ResolvedPrecision) -> int | None:

@@ -188,6 +188,18 @@ def _quantization(
             f"{format_.name} does not work on {gpu.product} (compute capability {capability}): {needs}",
             fix,
         )
+    if precision.source is None and format_.group_sizes and format_.group_size not in format_.group_sizes:
+        return failed(
+            "quantization",
+            f"{format_.name} with groups of {format_.group_size} is calibrated and then refused by trtllm-build",
+            f"precision.groupSize {_either(list(map(str, format_.group_sizes)))}, or int4_awq",
+        )
+    if precision.source is None and format_.tool == "quantize" and precision.dtype == "float32":
+        return failed(
+            "quantization",
+            f"{format_.name} with dtype float32: ModelOpt writes a float16 checkpoint without saying so",
+            "set precision.dtype float16 or bfloat16",
+        )
     if family is not None and not _listed(format_.name, format_.tool, format_.families, family, precision):
         return warned(
             "quantization",

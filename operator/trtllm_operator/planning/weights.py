@@ -23,10 +23,11 @@ def kv_heads_per_rank(facts: ModelFacts, tensor: int) -> int:
 def weights_per_gpu(spec: LLMEngineSpec, facts: ModelFacts, release: Release, precision: ResolvedPrecision) -> Term:
     """Weights of the fullest rank.
 
+    ModelOpt exports `use_parallel_embedding`, so that tables of what quantize.py makes are divided by TP.
     Layers: matrices / TP at the format's bits, K and V copied when TP exceeds the KV heads, norms whole; divided by
     stage. Embedding table whole on every rank of the first stage (the converters' default) or, where the family has it
     so, / TP; output layer / TP on the last. One table serves as both only when the model ties them, a rank has the same
-    part of both and nothing is quantized.
+    part of both and nothing is quantized: published engines of quantized tied models hold it twice.
     """
     tensor, pipeline = spec.parallelism.tensor, spec.parallelism.pipeline
     layers = layers_per_stage(facts, pipeline)
@@ -36,7 +37,8 @@ def weights_per_gpu(spec: LLMEngineSpec, facts: ModelFacts, release: Release, pr
     replicated = facts.replicated_parameter_count * layers // facts.num_layers * width
     padded_vocab = round_up(facts.vocab_size, tensor)
     family = release.family_of(facts.architecture)
-    cuts = tensor if family is not None and family.divided_embedding else 1
+    calibrated = precision.format is not None and precision.format.tool == "quantize" and precision.source is None
+    cuts = tensor if calibrated or (family is not None and family.divided_embedding) else 1
     table = ceil_div(max(facts.embedding_parameter_count, facts.vocab_size * facts.hidden_size), cuts) * width
     head = padded_vocab // tensor * facts.hidden_size * width
     quantized = precision.format is not None and precision.format.weight_bits is not None

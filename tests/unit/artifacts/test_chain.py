@@ -106,7 +106,7 @@ def test_which_texts_they_are_is_part_of_the_key_and_a_path_without_a_digest_kee
     """A change of this name rebuilds what was built before texts were inspected."""
     texts = {"dataset": {"persistentVolumeClaim": {"claimName": "texts", "path": "chat"}}}
     own = {"quantization": "fp8", "calibration": texts}
-    assert names(precision=own)[1] == "checkpoint-39456316b77d67679652"
+    assert names(precision=own)[1] == "checkpoint-30b5c74d6f900adbbd79"
     inspected = [made(texts_digest=d * 64, precision=own) for d in "ab"]
     assert len({names(precision=own)[1], *(m["Checkpoint"].name for m in inspected)}) == 3
     assert len({names(precision=own)[2], *(m["Engine"].name for m in inspected)}) == 3

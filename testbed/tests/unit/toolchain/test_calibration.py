@@ -100,7 +100,13 @@ def test_awq_keeps_outputs_closer_than_plain_rounding() -> None:
     assert output_error(awq_prequant_scale(weight, inputs, 64)) < 0.25 * output_error(None)
 
 
-@pytest.mark.parametrize("flags", [["--qformat", "nvfp4"], ["--export_format", "hf"], ["--quantize_lm_head"]])
+@pytest.mark.parametrize("flags", [["--qformat", "nvfp4"], ["--quantize_lm_head"]])
 def test_what_is_not_computed_is_refused(model: Path, tmp_path: Path, h100: None, flags: list[str]) -> None:
     with pytest.raises(NotImplementedError, match="STAND-IN"):
         quantize(model, tmp_path / "c", *flags)
+
+
+def test_a_flag_that_the_release_lacks_is_refused(model: Path, tmp_path: Path, h100: None) -> None:
+    with pytest.raises(SystemExit) as refused:
+        quantize(model, tmp_path / "c", "--qformat", "fp8", "--export_format", "tensorrt_llm")
+    assert refused.value.code == 2

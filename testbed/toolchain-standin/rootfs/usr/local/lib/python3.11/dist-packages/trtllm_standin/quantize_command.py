@@ -69,7 +69,6 @@ def parser() -> argparse.ArgumentParser:
     add("--quant_medusa_head", default=False, action="store_true")
     add("--autoq_format", default=None, type=str, help="formats of automatic quantization")
     add("--auto_quantize_bits", type=float, default=None, help="effective bits of automatic quantization")
-    add("--export_format", type=str, default="tensorrt_llm", choices=["tensorrt_llm", "hf"])
     return result
 
 
@@ -79,8 +78,8 @@ def _refuse_unimplemented(args: argparse.Namespace) -> None:
         refused = f"--qformat {args.qformat}"
     elif args.quantize_lm_head or args.medusa_model_dir or args.autoq_format or args.auto_quantize_bits:
         refused = "--quantize_lm_head, Medusa and automatic quantization"
-    elif args.export_format != "tensorrt_llm" or args.cp_size != 1:
-        refused = "--export_format hf and --cp_size above 1"
+    elif args.cp_size != 1:
+        refused = "--cp_size above 1"
     if refused:
         raise NotImplementedError(f"STAND-IN: {refused} is not implemented")
 
