@@ -25,7 +25,8 @@ def target(kubectl: Kubectl, name: str) -> Obj:
 def test_any_gpu_follows_the_nodes_that_come_and_says_which_are_gone(namespace: Kubectl, stack: Stack) -> None:
     namespace.apply(llmengine(targets=[{"name": "gpu", "gpu": {"any": {}}}]))
     wait_ready(namespace)
-    assert {s["metadata"]["name"] for s in namespace.items("services")} == {f"smollm2--{A100}", f"smollm2--{H100}"}
+    services = namespace.items("services", "-l", "llmengine.dev/target")
+    assert {s["metadata"]["name"] for s in services} == {f"smollm2--{A100}", f"smollm2--{H100}"}
     served = target(namespace, A100)["servedRevision"]
 
     with third_node(stack) as node:
@@ -51,7 +52,7 @@ def test_any_gpu_follows_the_nodes_that_come_and_says_which_are_gone(namespace: 
     assert "NVIDIA-A100-SXM4-80GB (a100)" in lost["message"], "what there is instead"
     assert condition(status, "Stalled").get("status") != "True", "a node may come back: nobody has to act"
     assert lost["servedRevision"], "what served is kept"
-    assert len(namespace.items("deployments")) == 3
+    assert len(namespace.items("deployments", "-l", "llmengine.dev/target")) == 3
     assert "Paris" in answer(namespace, A100)
 
     namespace("delete", "controllerrevisions", "-l", f"llmengine.dev/target={L4}")
