@@ -226,14 +226,15 @@ class TestBuild:
         server = {"engine": "engine-1", "model": "model-1", "store": space.step, "scratch": str(space.root / "server")}
         provide(server)
         assert manifest.verify(space.root / "server" / "store" / "engine-1")["type"] == "Engine"
-        assert check(where) == {"whole": True}
+        what = {**where, "type": "Engine", "inputs": {}}
+        assert check(what) == {"whole": True}
 
         key = next(k for k in space.listing() if k.endswith("rank0.engine"))
         space.put(f"{PREFIX}/{key}", b"ENGINE")
         with pytest.raises(StepError, match=r"rank0\.engine has SHA-256") as caught:
             provide({**server, "scratch": str(space.root / "another")})
         assert caught.value.artifact == "engine-1"
-        answer = check(where)
+        answer = check(what)
         assert answer["whole"] is False
         assert "rank0.engine has SHA-256" in answer["problem"]
         assert stage({**where, "parent": "checkpoint-1"}) == {"published": False}, "the next attempt builds it"
