@@ -2,15 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from testbed.fixtures import apiserver
 
-import pytest
-
-from testbed.cluster.apiserver import ApiServer
-
-
-@pytest.fixture(scope="session")
-def apiserver() -> Iterator[ApiServer]:
-    """etcd and kube-apiserver alone: no controllers, no nodes. One per pytest-xdist worker, about 400 MB each."""
-    with ApiServer() as server:
-        yield server
+__all__ = ["apiserver"]

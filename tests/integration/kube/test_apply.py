@@ -165,8 +165,10 @@ async def test_a_job_is_created_once_and_then_left_alone(client: Client, namespa
 
 async def test_a_change_the_server_forbids_is_a_permanent_error(client: Client, namespace: str) -> None:
     applier, _ = await filled(client, namespace)
-    config_map = wanted(namespace)[2]
-    await applier.apply(config_map)
+    deployment = wanted(namespace)[0]
+    await applier.apply(deployment)
+    other = {"matchLabels": {**LABELS, "another": "label"}}
+    template = {**deployment["spec"]["template"], "metadata": {"labels": other["matchLabels"]}}
     with pytest.raises(ApiError, match="field is immutable") as refused:
-        await applier.apply(config_map | {"data": {"a": "c"}})
+        await applier.apply(deployment | {"spec": {**deployment["spec"], "selector": other, "template": template}})
     assert refused.value.is_permanent
